@@ -1,0 +1,276 @@
+# cython: boundscheck=False, wraparound=False
+"""The per-token path, from an output message to bytes in an outbox. The contract is in `stream.py`, the pure twin.
+
+From `Router.feed` down to `Stream.write_event` no Python object is made for a token: ids, text and events live in C++
+buffers, and a stream is found by the slot number in its request id. Python objects appear only with a Step.
+
+LIFETIME: a Stream's decoder and scanner point into its Vocab and Patterns, which the Stream keeps alive. An Output's
+views point into the message that is being walked.
+"""
+
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+import secrets
+
+from fastfront.fast.stream import Parsed, Step
+
+from fastfront.fast.detok_native cimport CDecoder, Vocab, read_ids, string_view
+from fastfront.fast.msgpack_native cimport COutput, COutputWalker, raw_bytes, rest_of, stop_reason
+from fastfront.fast.scan_native cimport CMatch, CScanner, Patterns
+from fastfront.fast.sse_native cimport Outbox, append_escaped
+
+
+cdef enum:
+    STOP = 0  # the wire's finish_reason for an end token or a stop token id
+    ID_DIGITS = 12  # at the end of a request id: 6 hex digits of the slot, 6 of a running number
+    SLOT_DIGITS = 6
+    MAX_SLOTS = 1 << 24
+
+
+cdef class Stream:
+    cdef readonly object owner
+    cdef readonly str request_id
+    cdef readonly Py_ssize_t tokens
+    cdef readonly double first_at
+    cdef readonly double last_at
+
+    cdef string wire_id
+    cdef Vocab vocab
+    cdef Patterns stop
+    cdef CDecoder* decoder
+    cdef CScanner* scanner
+    cdef bint include_stop
+    cdef Py_ssize_t min_tokens
+    cdef bint keep_ids
+    cdef vector[int64_t] ids
+    cdef Py_ssize_t interval
+    cdef Py_ssize_t told  # tokens at the last event
+
+    cdef Outbox outbox
+    cdef bytes opening
+    cdef string head
+    cdef string tail
+    cdef string after_total
+    cdef string after_completion
+    cdef bint with_usage
+    cdef Py_ssize_t prompt_tokens
+
+    cdef string text  # decoded and not delivered; its last `held` bytes may still become a stop string
+    cdef size_t held
+
+    def __cinit__(self, owner, Vocab vocab not None, bint skip_special=True, prompt=(), Patterns stop=None,
+                  bint include_stop=False, Py_ssize_t min_tokens=0, bint keep_ids=False, Py_ssize_t interval=1):
+        cdef vector[int64_t] before
+        self.owner = owner
+        self.request_id = ""
+        self.vocab = vocab
+        self.stop = stop
+        self.decoder = new CDecoder(vocab.vocab, skip_special)
+        if prompt:
+            read_ids(prompt, before)
+            self.decoder.seed(before)
+        if stop is not None:
+            self.scanner = new CScanner(stop.compiled)
+        self.include_stop = include_stop
+        self.min_tokens = min_tokens
+        self.keep_ids = keep_ids
+        self.interval = interval
+
+    def __dealloc__(self):
+        del self.decoder
+        del self.scanner
+
+    @property
+    def token_ids(self):
+        return list(self.ids) if self.keep_ids else None
+
+    def to_outbox(self, Outbox outbox not None, bytes opening not None, bytes head not None, tail, prompt_tokens):
+        if len(tail) not in (1, 3):
+            raise ValueError(f"a tail has 1 or 3 pieces, not {len(tail)}")
+        self.outbox = outbox
+        self.opening = opening or None
+        self.head = head
+        self.tail = tail[0]
+        self.with_usage = len(tail) == 3
+        if self.with_usage:
+            self.after_total, self.after_completion = tail[1], tail[2]
+        self.prompt_tokens = prompt_tokens
+
+    cdef object take(self, COutput& output, double now):
+        """Takes one engine step; a Step where Python must go on, else None."""
+        cdef int matched
+        cdef int finish = output.finish_reason
+        if self.first_at == 0.0:
+            self.first_at = now
+        self.last_at = now
+        if self.opening is not None:
+            if self.outbox is not None:
+                self.outbox.append(self.opening)
+            self.opening = None
+        matched = self.decode(output, finish == STOP and not self.include_stop)
+        if matched >= 0:
+            return Step(self, self.take_text(), STOP, self.stop.patterns[matched], finish >= 0, raw_bytes(output.raw))
+        if finish >= 0:
+            self.held = 0
+            self.decoder.finish(self.text)
+            return Step(self, self.take_text(), finish, stop_reason(output), True, raw_bytes(output.raw))
+        if self.outbox is not None and self.text.size() > self.held and self.tokens - self.told >= self.interval:
+            self.write_event()
+        if not output.raw.empty():
+            return Step(self, "", -1, None, False, raw_bytes(output.raw))
+        return None
+
+    cdef int decode(self, COutput& output, bint hide_last) except -2:
+        """Adds the text of the ids; the number of the stop string that ended it, or -1."""
+        cdef size_t count = output.token_ids.size()
+        cdef size_t at, before, start
+        cdef int64_t token_id
+        cdef CMatch match
+        for at in range(count):
+            token_id = output.token_ids[at]
+            self.tokens += 1
+            if self.keep_ids:
+                self.ids.push_back(token_id)
+            if hide_last and at == count - 1:
+                break
+            before = self.text.size()
+            self.decoder.feed(token_id, self.text)
+            if self.scanner is NULL or self.text.size() == before:
+                continue
+            match = self.scanner.scan(
+                string_view(self.text.data() + before, self.text.size() - before), self.tokens > self.min_tokens)
+            if match.which >= 0:
+                start = before + match.end
+                if not self.include_stop:
+                    start -= self.stop.compiled[0][match.which].text.size()
+                self.text.resize(start)
+                self.held = 0
+                return match.which
+            self.held = self.scanner.held()
+        return -1
+
+    cdef str take_text(self):
+        cdef str text = PyUnicode_DecodeUTF8(self.text.data(), self.text.size(), NULL)
+        self.text.clear()
+        return text
+
+    cdef int write_event(self) except -1:
+        cdef size_t ready = self.text.size() - self.held
+        cdef char number[24]
+        cdef int size
+        cdef string* body = &self.outbox.body
+        self.told = self.tokens
+        if self.outbox.closed:
+            self.text.erase(0, ready)
+            return 0
+        body.append(self.head)
+        append_escaped(string_view(self.text.data(), ready), body[0])
+        body.append(self.tail)
+        if self.with_usage:
+            size = snprintf(number, sizeof(number), "%zd", self.prompt_tokens + self.tokens)
+            body.append(number, size)
+            body.append(self.after_total)
+            size = snprintf(number, sizeof(number), "%zd", self.tokens)
+            body.append(number, size)
+            body.append(self.after_completion)
+        self.text.erase(0, ready)
+        return self.outbox.grown()
+
+
+cdef class Router:
+    cdef readonly Py_ssize_t dropped
+    cdef readonly Py_ssize_t tokens
+    cdef list slots
+    cdef list free
+    cdef int number
+
+    def __cinit__(self):
+        self.slots = []
+        self.free = []
+        self.number = secrets.randbits(24)
+
+    def __len__(self):
+        return len(self.slots) - len(self.free)
+
+    def open(self, Stream stream not None, str public_id not None):
+        cdef Py_ssize_t slot
+        if self.free:
+            slot = self.free.pop()
+            self.slots[slot] = stream
+        else:
+            slot = len(self.slots)
+            if slot >= MAX_SLOTS:
+                raise OverflowError("too many open streams")
+            self.slots.append(stream)
+        self.number = (self.number + 1) & 0xFFFFFF
+        request_id = f"{public_id}-{slot:06x}{self.number:06x}"
+        stream.request_id = request_id
+        stream.wire_id = request_id.encode()
+        return request_id
+
+    def close(self, str request_id not None):
+        cdef bytes data = request_id.encode()
+        self.forget(string_view(<const char*> data, len(data)))
+
+    def streams(self):
+        return [stream for stream in self.slots if stream is not None]
+
+    def feed(self, bytes message not None, double now):
+        cdef COutput output
+        cdef COutputWalker* walker = new COutputWalker(string_view(<const char*> message, len(message)))
+        cdef Stream stream
+        cdef Py_ssize_t slot, before
+        cdef list steps = []
+        try:
+            while walker.next(output):
+                slot = self.find(output.request_id)
+                if slot < 0:
+                    self.dropped += 1
+                    continue
+                stream = <Stream> self.slots[slot]
+                before = stream.tokens
+                step = stream.take(output, now)
+                self.tokens += stream.tokens - before
+                if step is not None:
+                    if step.finish_reason >= 0:
+                        self.forget(output.request_id)
+                    steps.append(step)
+            return Parsed(walker.engine_index(), steps, *rest_of(walker))
+        finally:
+            del walker
+
+    cdef Py_ssize_t find(self, string_view request_id):
+        """The slot of an open stream, or -1."""
+        cdef const char* digits = request_id.data() + request_id.size() - ID_DIGITS
+        cdef Py_ssize_t slot = 0
+        cdef int at
+        cdef char digit
+        cdef Stream stream
+        if request_id.size() < ID_DIGITS:
+            return -1
+        for at in range(SLOT_DIGITS):
+            digit = digits[at]
+            if 48 <= digit <= 57:
+                slot = slot << 4 | (digit - 48)
+            elif 97 <= digit <= 102:
+                slot = slot << 4 | (digit - 87)
+            else:
+                return -1
+        if slot >= len(self.slots) or self.slots[slot] is None:
+            return -1
+        stream = <Stream> self.slots[slot]
+        if stream.wire_id.size() != request_id.size():
+            return -1
+        return slot if memcmp(stream.wire_id.data(), request_id.data(), request_id.size()) == 0 else -1
+
+    cdef int forget(self, string_view request_id) except -1:
+        cdef Py_ssize_t slot = self.find(request_id)
+        if slot >= 0:
+            self.slots[slot] = None
+            self.free.append(slot)
+        return 0

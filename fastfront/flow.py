@@ -1,0 +1,204 @@
+"""The records that pass from stage to stage. Stages share these and never import each other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from fastfront.fast import Outbox
+
+# --- http <-> api ----------------------------------------------------------------------------------------------------
+
+
+class HttpRequest(NamedTuple):
+    """One request as it came in. Header names are lower case; repeated headers are joined with ', '."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: bytes
+    client: str
+
+
+class Reply(Protocol):
+    """How a handler answers one request: `send` once, or `open_stream`, writes to its outbox, `close_stream`."""
+
+    def send(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str | None = "application/json",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Sends a whole answer."""
+
+    def open_stream(
+        self, status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()
+    ) -> Outbox:
+        """Starts an answer of unknown length; what is appended to the outbox is its body."""
+
+    def close_stream(self) -> None:
+        """Ends the stream's body; the connection may serve the next request."""
+
+
+#: Serves one request. Its task is cancelled when the client leaves or does not read.
+Handler = Callable[[HttpRequest, Reply], Awaitable[None]]
+
+# --- prompt ----------------------------------------------------------------------------------------------------------
+
+
+class Prompt(NamedTuple):
+    """A prompt as token ids, and the text it was made from where there was one."""
+
+    token_ids: list[int]
+    text: str | None = None
+
+
+class ChatInput(NamedTuple):
+    """What of a chat request decides its prompt; messages and tools are plain JSON objects."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+
+
+# --- engine ----------------------------------------------------------------------------------------------------------
+
+FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # by the wire's number (wire d.8)
+
+
+class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """vLLM's SamplingParams as the wire wants them: a map with these names, engine defaults left out."""
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    watermarking: bool | None = None
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop_token_ids: list[int] | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    output_kind: int = 0
+    stream_interval: int | None = None
+    skip_clone: bool = False
+    eos_token_id: int | None = msgspec.field(default=None, name="_eos_token_id")
+    all_stop_token_ids: list[int] = msgspec.field(default_factory=list, name="_all_stop_token_ids")
+    structured_outputs: dict[str, Any] | None = None
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    extra_args: dict[str, Any] | None = None
+    bad_words_token_ids: list[list[int]] | None = msgspec.field(default=None, name="_bad_words_token_ids")
+    skip_reading_prefix_cache: bool | None = None
+    thinking_token_budget: int | None = None
+    repetition_detection: dict[str, Any] | None = None
+    routed_experts_prompt_start: int = 0
+
+
+class EngineRequest(msgspec.Struct, kw_only=True):
+    """One request to one engine: what of EngineCoreRequest (wire d.1) the frontend fills."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling: SamplingParams
+    arrival_time: float
+    external_req_id: str | None = None
+    cache_salt: str | None = None
+    data_parallel_rank: int | None = None
+    trace_headers: dict[str, str] | None = None
+    priority: int = 0
+    session_id: str | None = None
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: dict[str, Any] | None = None
+
+
+class TextOptions(NamedTuple):
+    """What the frontend itself does with the generated tokens."""
+
+    skip_special_tokens: bool = True
+    stop: tuple[str, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    return_token_ids: bool = False
+
+
+class Generation(NamedTuple):
+    """All that one API request asks of the engine: `n` choices for each prompt, choice index = prompt * n + i."""
+
+    request_id: str
+    prompts: list[Prompt]
+    sampling: SamplingParams
+    text: TextOptions = TextOptions()
+    n: int = 1
+    priority: int = 0
+    cache_salt: str | None = None
+    session_id: str | None = None
+    data_parallel_rank: int | None = None
+    trace_headers: dict[str, str] | None = None
+    stream_interval: int = 1
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One finished choice. `text` is all of it, or, of a stream, what its last event still has to carry."""
+
+    index: int
+    text: str
+    finish_reason: str
+    stop_reason: int | str | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int | None = None
+    token_ids: list[int] | None = None
+    #: What the engine says for a prefill/decode or encoder-cache hand-over (wire d.8), for the client to pass on.
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+
+
+class EventFormat(Protocol):
+    """How an API writes a choice's stream, as bytes made once so that an event costs a copy.
+
+    An event is `head + JSON-escaped text + tail`; with usage, `tail` is three pieces with the total and the completion
+    token counts between them. `last` is the whole event that carries the finish reason.
+    """
+
+    def opening(self, index: int) -> bytes:
+        """What goes before the first event (a role), sent when the engine's first output is there."""
+
+    def head(self, index: int) -> bytes:
+        """Up to and including the quote that opens the text."""
+
+    def tail(self, index: int, prompt_tokens: int) -> tuple[bytes, ...]:
+        """From the quote that closes the text on: one piece, or three around the two counts."""
+
+    def last(self, choice: Choice) -> bytes:
+        """The event that ends a choice."""
+
+
+class ModelInfo(msgspec.Struct, kw_only=True):
+    """The served model, as far as more than one stage must know it."""
+
+    names: list[str]
+    root: str
+    max_model_len: int
+    vocab_size: int
+    eos_token_id: int | None = None
+    #: Other end tokens of generation_config.json, without `eos_token_id`.
+    extra_eos_token_ids: list[int] = []
+    #: Sampling defaults of generation_config.json (temperature, top_p, top_k, min_p, repetition_penalty, max_tokens).
+    sampling_defaults: dict[str, Any] = {}
+    created: int = 0

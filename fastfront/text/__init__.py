@@ -1,0 +1,1 @@
+"""Token deltas to text deltas."""

@@ -1,0 +1,269 @@
+"""The per-token path: from an output message to text and to events."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.fast.test_sse import Owner as OutboxOwner
+from tests.fast.vocabs import rows, vocab
+
+encode = msgspec.msgpack.encode
+ABC = [bytes([n]) for n in range(256)]
+STOP, LENGTH = 0, 1
+
+
+def output(request_id: str, ids: list[int], finish: int | None = None, stop: Any = None) -> list[Any]:
+    return [request_id, ids, None, None, None, finish, stop]
+
+
+class Owner:
+    """Keeps its steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+
+
+def feed(router: Any, *outputs: list[Any]) -> Any:
+    parsed = router.feed(encode([0, list(outputs), None, 1.0]), 5.0)
+    assert parsed.error is None
+    return parsed
+
+
+def collect(router: Any, stream: Any, steps: list[list[int]], finish: int, stop: Any = None) -> Any:
+    """The last Step of a stream that gets `steps` and then ends."""
+    request_id = router.open(stream, "cmpl")
+    for n, ids in enumerate(steps):
+        last = n == len(steps) - 1
+        parsed = feed(router, output(request_id, ids, finish if last else None, stop if last else None))
+        for step in parsed.steps:
+            if step.finish_reason >= 0:
+                return step
+    raise AssertionError("the stream did not end")
+
+
+def test_reference_stop_cases(
+    fast: SimpleNamespace, shared: Path, peers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for case in rows(shared, "stop_cases.jsonl"):
+        words = vocab(fast, peers, case["model"], monkeypatch)
+        stop = fast.Patterns(case["stop"]) if case["stop"] else None
+        stream = fast.Stream(
+            Owner(),
+            words,
+            skip_special=case["skip_special_tokens"],
+            prompt=case["prompt_ids"],
+            stop=stop,
+            include_stop=case["include_stop_str_in_output"],
+            min_tokens=case["min_tokens"],
+        )
+        end = STOP if case["ends_on_stop_token"] else LENGTH
+        step = collect(fast.Router(), stream, case["chunks"], end)
+        assert step.text == case["text"], case
+        assert step.stop_reason == case["stop_reason"], case
+        assert stream.tokens == case["output_tokens"], case
+        assert step.finish_reason == (STOP if case["stop_reason"] is not None else end)
+
+
+def events(fast: SimpleNamespace, tail: list[bytes], interval: int = 1, stop: Any = None) -> tuple[Any, Any, Any, Any]:
+    flusher, owner = fast.Flusher(), OutboxOwner()
+    outbox = fast.Outbox(flusher, owner, -1, 1 << 20, False)
+    stream = fast.Stream(Owner(), fast.Vocab(ABC), interval=interval, stop=stop)
+    stream.to_outbox(outbox, b"<open>", b'data: "', tail, 10)
+    return stream, flusher, owner, outbox
+
+
+def written(flusher: Any, owner: Any) -> bytes:
+    flusher.flush()
+    data = b"".join(owner.blocked)
+    owner.blocked.clear()
+    return data
+
+
+def test_events(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream, flusher, owner, _ = events(fast, [b'"\n\n'])
+    request_id = router.open(stream, "cmpl-x")
+    assert request_id.startswith("cmpl-x-")
+    assert len(request_id) == len("cmpl-x-") + 12
+    assert feed(router, output(request_id, [65])).steps == []
+    assert written(flusher, owner) == b'<open>data: "A"\n\n'
+    assert feed(router, output(request_id, [])).steps == []
+    assert feed(router, output(request_id, [0xC3])).steps == []
+    assert written(flusher, owner) == b""  # no event without text
+    assert feed(router, output(request_id, [0xA9, 34, 10])).steps == []
+    assert written(flusher, owner) == 'data: "é\\"\\n"\n\n'.encode()
+    (step,) = feed(router, output(request_id, [66, 67], LENGTH)).steps
+    assert (step.stream, step.text, step.finish_reason, step.stop_reason) == (stream, "BC", LENGTH, None)
+    assert step.engine_done
+    assert written(flusher, owner) == b""  # the last event is the API's
+    assert (stream.tokens, router.tokens, len(router)) == (7, 7, 0)
+    assert (stream.first_at, stream.last_at) == (5.0, 5.0)
+
+
+def test_the_opening_goes_out_with_the_engines_first_output_even_without_text(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream, flusher, owner, _ = events(fast, [b'"\n\n'])
+    request_id = router.open(stream, "r")
+    feed(router, output(request_id, [0xC3]))
+    assert written(flusher, owner) == b"<open>"
+
+
+def test_usage_in_every_event(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream, flusher, owner, _ = events(fast, [b'","total":', b',"completion":', b"}\n\n"])
+    request_id = router.open(stream, "r")
+    feed(router, output(request_id, [65, 66]))
+    feed(router, output(request_id, [67]))
+    assert written(flusher, owner) == (
+        b'<open>data: "AB","total":12,"completion":2}\n\ndata: "C","total":13,"completion":3}\n\n'
+    )
+
+
+def test_an_interval_joins_tokens(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream, flusher, owner, _ = events(fast, [b'"|'], interval=3)
+    request_id = router.open(stream, "r")
+    for n in range(7):
+        feed(router, output(request_id, [65 + n]))
+    assert written(flusher, owner) == b'<open>data: "ABC"|data: "DEF"|'
+    (step,) = feed(router, output(request_id, [72], LENGTH)).steps
+    assert step.text == "GH"
+
+
+def test_stop_strings_end_a_stream_here(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream, flusher, owner, _ = events(fast, [b'"|'], stop=fast.Patterns(["BCD"]))
+    request_id = router.open(stream, "r")
+    feed(router, output(request_id, [65, 66]))
+    feed(router, output(request_id, [67]))
+    assert written(flusher, owner) == b'<open>data: "A"|'
+    (step,) = feed(router, output(request_id, [68, 69])).steps
+    assert (step.text, step.finish_reason, step.stop_reason, step.engine_done) == ("", STOP, "BCD", False)
+    assert stream.tokens == 4
+    assert feed(router, output(request_id, [70])).steps == []
+    assert router.dropped == 1
+
+
+def test_a_stop_string_in_the_engines_own_last_step(fast: SimpleNamespace) -> None:
+    stream = fast.Stream(Owner(), fast.Vocab(ABC), stop=fast.Patterns(["B"]))
+    step = collect(fast.Router(), stream, [[65, 66, 67]], LENGTH)
+    assert (step.text, step.finish_reason, step.stop_reason, step.engine_done) == ("A", STOP, "B", True)
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop_reason", "include", "text"),
+    [
+        (STOP, None, False, "A"),
+        (STOP, 66, False, "A"),
+        (STOP, None, True, "AB"),
+        (LENGTH, None, False, "AB"),
+        (4, "repetition_detected", False, "AB"),
+    ],
+)
+def test_the_stop_tokens_text_is_hidden(
+    fast: SimpleNamespace, finish: int, stop_reason: Any, include: bool, text: str
+) -> None:
+    stream = fast.Stream(Owner(), fast.Vocab(ABC), include_stop=include, keep_ids=True)
+    step = collect(fast.Router(), stream, [[65], [66]], finish, stop_reason)
+    assert (step.text, step.stop_reason, stream.token_ids) == (text, stop_reason, [65, 66])
+
+
+def test_rare_fields_reach_python(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream = fast.Stream(Owner(), fast.Vocab(ABC))
+    request_id = router.open(stream, "r")
+    row = [request_id, [65], *[None] * 9, {"num_cached_tokens": 16}]
+    (step,) = feed(router, row).steps
+    assert (step.text, step.finish_reason) == ("", -1)
+    assert msgspec.msgpack.decode(step.raw) == row
+
+
+def test_unknown_and_closed_requests_are_dropped(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    kept, gone = (fast.Stream(Owner(), fast.Vocab(ABC)) for _ in range(2))
+    kept_id, gone_id = router.open(kept, "a"), router.open(gone, "a")
+    router.close(gone_id)
+    router.close(gone_id)
+    router.close("never-there")
+    names = [gone_id, "", "x", "r-00000000000", kept_id + "0", "b" + kept_id[1:], kept_id[:-1] + "g", "é" * 12]
+    feed(router, *(output(name, [65]) for name in names))
+    assert router.dropped == len(names)
+    assert (kept.tokens, gone.tokens, len(router)) == (0, 0, 1)
+    again = fast.Stream(Owner(), fast.Vocab(ABC))
+    again_id = router.open(again, "a")
+    assert again_id != gone_id  # a late output of the old request finds nobody
+    feed(router, output(gone_id, [65]), output(again_id, [66]))
+    assert again.tokens == 1
+    assert set(router.streams()) == {kept, again}
+
+
+def test_a_malformed_message_keeps_what_came_before(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    first, second = (fast.Stream(Owner(), fast.Vocab(ABC)) for _ in range(2))
+    ids = [router.open(first, "a"), router.open(second, "b")]
+    parsed = router.feed(encode([0, [output(ids[0], [65], LENGTH), [ids[1], "no list"]]]), 1.0)
+    assert parsed.error is not None
+    assert [step.text for step in parsed.steps] == ["A"]
+    assert (second.tokens, len(router)) == (0, 1)
+
+
+def test_a_full_outbox_stops_growing(fast: SimpleNamespace) -> None:
+    router, flusher, owner = fast.Router(), fast.Flusher(), OutboxOwner()
+    outbox = fast.Outbox(flusher, owner, -1, 100, False)
+    stream = fast.Stream(Owner(), fast.Vocab(ABC))
+    stream.to_outbox(outbox, b"", b"data: ", [b"\n\n"], 1)
+    request_id = router.open(stream, "r")
+    for _ in range(50):
+        feed(router, output(request_id, [65]))
+    assert outbox.pending() <= 100
+    flusher.flush()
+    assert owner.overflows == 1
+
+
+def test_many_streams_and_slots(fast: SimpleNamespace) -> None:
+    rng = random.Random(4)
+    router = fast.Router()
+    alive: dict[str, Any] = {}
+    want: dict[str, str] = {}
+    for _ in range(3000):
+        if len(alive) < 50 and rng.random() < 0.3:
+            stream = fast.Stream(Owner(), fast.Vocab(ABC))
+            request_id = router.open(stream, f"r{rng.randrange(5)}")
+            assert request_id not in alive
+            alive[request_id], want[request_id] = stream, ""
+        elif alive:
+            request_id = rng.choice(list(alive))
+            char = rng.randrange(65, 90)
+            done = rng.random() < 0.1
+            want[request_id] += chr(char)
+            steps = feed(router, output(request_id, [char], LENGTH if done else None)).steps
+            if done:
+                assert steps[0].text == want.pop(request_id)
+                del alive[request_id]
+        assert len(router) == len(alive)
+
+
+def test_events_are_json_for_any_text(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream, flusher, owner, _ = events(fast, [b'"|'])
+    request_id = router.open(stream, "r")
+    rng = random.Random(6)
+    data = bytes(rng.randrange(256) for _ in range(3000))
+    for byte in data:
+        feed(router, output(request_id, [byte]))
+    parts = written(flusher, owner).removeprefix(b"<open>").split(b'"|data: "')
+    text = "".join(json.loads(b'"' + part.removeprefix(b'data: "').removesuffix(b'"|') + b'"') for part in parts)
+    text += feed(router, output(request_id, [], LENGTH)).steps[0].text
+    assert text == data.decode("utf-8", "replace")
+
+
+def test_tails_have_one_or_three_pieces(fast: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="1 or 3"):
+        events(fast, [b"a", b"b"])
