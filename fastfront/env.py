@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from fastfront.errors import ConfigError
 
@@ -35,6 +36,11 @@ def _natural(name: str, default: int) -> int:
 def _switch(name: str) -> bool:
     """0 or 1; unset is off."""
     return _natural(name, 0) != 0
+
+
+def single_threaded_fastokens() -> None:
+    """FASTOKENS_BPE_THREADS: 1 unless it is set, so that its threads do not spin beside the event loop."""
+    os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
 
 
 def max_stop_strings() -> int:
@@ -91,8 +97,8 @@ def server_dev_mode() -> bool:
 
 
 def engine_python() -> str:
-    """VLLM_RS_PYTHON: the Python that starts vLLM's engine."""
-    return _text("VLLM_RS_PYTHON") or "python3"
+    """FASTFRONT_PYTHON, else VLLM_RS_PYTHON, else the one that runs us: the Python that starts vLLM's engine."""
+    return _text("FASTFRONT_PYTHON") or _text("VLLM_RS_PYTHON") or sys.executable
 
 
 def rpc_base_path() -> str | None:
@@ -107,3 +113,13 @@ def chat_template_render_timeout() -> float:
         return max(0.0, float(value))
     except ValueError:
         raise ConfigError(f"VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT must be seconds, not {value!r}") from None
+
+
+def system_start_date() -> str | None:
+    """VLLM_SYSTEM_START_DATE: the date that gpt-oss models are told (YYYY-MM-DD); None: today's."""
+    return _text("VLLM_SYSTEM_START_DATE")
+
+
+def harmony_system_instructions() -> bool:
+    """VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS: whether a gpt-oss prompt has the instructions in its system message."""
+    return _switch("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -44,8 +44,9 @@ class Reply(Protocol):
         """Ends the stream's body; the connection may serve the next request."""
 
 
-#: Serves one request. Its task is cancelled when the client leaves or does not read.
-Handler = Callable[[HttpRequest, Reply], Awaitable[None]]
+Work = Coroutine[Any, Any, None]
+#: Serves one request: at once, or by what it returns, whose task is cancelled when the client leaves or does not read.
+Handler = Callable[[HttpRequest, Reply], Work | None]
 
 # --- prompt ----------------------------------------------------------------------------------------------------------
 
@@ -64,10 +65,12 @@ class ChatInput(NamedTuple):
     tools: list[dict[str, Any]] | None = None
     documents: list[dict[str, Any]] | None = None
     chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] = {}
+    chat_template_kwargs: dict[str, Any] = {}  # noqa: RUF012  (nobody writes to it)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
+    #: Whether control tokens in the client's texts stay plain text; None: as --safe-user-text says.
+    safe_user_text: bool | None = None
 
 
 # --- engine ----------------------------------------------------------------------------------------------------------
@@ -202,3 +205,5 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     #: Sampling defaults of generation_config.json (temperature, top_p, top_k, min_p, repetition_penalty, max_tokens).
     sampling_defaults: dict[str, Any] = {}
     created: int = 0
+    #: A mixture of experts: its data-parallel engines must step together.
+    is_moe: bool = False

@@ -34,7 +34,8 @@ def build(streams: int, pieces: list[bytes]) -> tuple[fast.Router, fast.Flusher,
         stream = fast.Stream(Owner(), vocab)
         outbox = fast.Outbox(flusher, Owner(), -1, 1 << 40, True)
         head = b'data: {"id":"cmpl-%016x","object":"text_completion","created":1796022840,"model":"m","choices":' % n
-        stream.to_outbox(outbox, b"", head + b'[{"index":0,"text":"', [b'","logprobs":null,"finish_reason":null}]}\n\n'], 1)
+        tail = b'","logprobs":null,"finish_reason":null}]}\n\n'
+        stream.to_outbox(outbox, b"", head + b'[{"index":0,"text":"', [tail], 1)
         ids.append(router.open(stream, f"cmpl-{n:016x}"))
     rng = random.Random(1)
     messages = [

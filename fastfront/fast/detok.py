@@ -1,10 +1,10 @@
 """Incremental detokenization: token ids in, text out. Pure twin of `detok_native.pyx`.
 
-Theory. A vocabulary maps an id to bytes. In a byte-level vocabulary all tokens' bytes join into one UTF-8 stream and each
-maximal ill-formed part of it becomes one U+FFFD. In a byte-fallback vocabulary only the `<0xNN>` tokens are bytes: from
-the first ill-formed one of a run to the run's end, each byte is one U+FFFD. (The reference library takes back the good
-characters before it too; a stream has sent them by then.) Tokens that are skipped (special, or unknown to the tokenizer)
-are taken out before anything is joined. So at most 3 bytes are ever undecided.
+Theory. A vocabulary maps an id to bytes. In a byte-level vocabulary all tokens' bytes join into one UTF-8 stream and
+each maximal ill-formed part of it becomes one U+FFFD. In a byte-fallback vocabulary only the `<0xNN>` tokens are bytes:
+from the first ill-formed one of a run to the run's end, each byte is one U+FFFD. (The reference library takes back the
+good characters before it too; a stream has sent them by then.) Tokens that are skipped (special, or unknown to the
+tokenizer) are taken out before anything is joined. So at most 3 bytes are ever undecided.
 """
 
 from __future__ import annotations

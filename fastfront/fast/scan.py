@@ -34,7 +34,7 @@ class Scanner:
     def feed(self, text: str, armed: bool = True) -> tuple[str, int, str]:
         """(text that is certain, matched pattern or -1, rest after the match).
 
-        With a match the certain text ends where it starts, and nothing stays held. An unarmed scanner passes matches by.
+        With a match the certain text ends where it starts, and nothing stays held. An unarmed scanner passes matches.
         """
         piece = text.encode()
         found, end = self.scan(piece, armed)

@@ -12,7 +12,6 @@ import logging
 import socket
 from typing import Protocol
 
-
 log = logging.getLogger("fastfront.fast")
 
 

@@ -16,15 +16,24 @@ from fastfront.fast import Vocab
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-def build_vocab(tokens: Sequence[str | None], special: Collection[int], decoder: dict[str, Any] | None) -> Vocab:
-    """The Vocab of `tokens` (by id, None where undefined); StartError for a decoder that is not served."""
+def build_vocab(
+    tokens: Sequence[str | bytes | None], special: Collection[int], decoder: dict[str, Any] | None
+) -> Vocab:
+    """The Vocab of `tokens` (by id, None where undefined); StartError for a decoder that is not served.
+
+    Tokens are strings that the decoder turns into text, or all raw bytes that need none.
+    """
+    raw = [token for token in tokens if not isinstance(token, str)]
+    if len(raw) == len(tokens):
+        return Vocab(raw, special)
+    names = [None if isinstance(token, bytes) else token for token in tokens]
     steps = _flatten(decoder)
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:
         alphabet = _byte_alphabet()
-        pieces = [None if token is None else _from_alphabet(token, alphabet) for token in tokens]
+        pieces = [None if name is None else _from_alphabet(name, alphabet) for name in names]
         return Vocab(pieces, special)
-    return _sentencepiece_vocab(tokens, special, steps)
+    return _sentencepiece_vocab(names, special, steps)
 
 
 def _sentencepiece_vocab(tokens: Sequence[str | None], special: Collection[int], steps: list[dict[str, Any]]) -> Vocab:
@@ -76,16 +85,19 @@ def _flatten(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [decoder]
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The printable stand-in of every byte, as GPT-2 chose them: Latin-1's printable ones, then U+0100 and up."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    alphabet = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(256) if byte not in set(printable))
-    return alphabet | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+def _byte_alphabet() -> dict[int, int]:
+    """Each byte's printable stand-in, as GPT-2 chose them: Latin-1's printable ones, then U+0100 and up.
+
+    A table for str.translate: stand-ins become the bytes' numbers, what else is in Latin-1 leaves it.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {**dict.fromkeys(others, 0xFFFF), **{0x100 + n: byte for n, byte in enumerate(others)}}
 
 
-def _from_alphabet(token: str, alphabet: dict[str, int]) -> bytes:
+def _from_alphabet(token: str, alphabet: dict[int, int]) -> bytes:
     """A token's bytes; one with any character outside the alphabet (an added token) stands for itself."""
-    if all(char in alphabet for char in token):
-        return bytes(alphabet[char] for char in token)
-    return token.encode()
+    try:
+        return token.translate(alphabet).encode("latin-1")
+    except UnicodeEncodeError:
+        return token.encode()

@@ -16,7 +16,8 @@ BYTES = [bytes([n]) for n in range(256)]
 
 
 def decoded(decoder: Any, steps: list[list[int]]) -> str:
-    return "".join([decoder.feed(ids) for ids in steps]) + decoder.finish()
+    text: str = "".join([decoder.feed(ids) for ids in steps]) + decoder.finish()
+    return text
 
 
 def byte_vocab(fast: SimpleNamespace, **options: Any) -> Any:

@@ -17,9 +17,8 @@ decode, encode = msgspec.msgpack.decode, msgspec.msgpack.encode
 
 
 def request(ids: list[int], **fields: Any) -> EngineRequest:
-    return EngineRequest(
-        request_id="cmpl-1-0123456789ab", prompt_token_ids=ids, sampling=SamplingParams(seed=7), arrival_time=1.5, **fields
-    )
+    fields = {"sampling": SamplingParams(seed=7), "arrival_time": 1.5, **fields}
+    return EngineRequest(request_id="cmpl-1-0123456789ab", prompt_token_ids=ids, **fields)
 
 
 @pytest.mark.parametrize("ids", [[], [0], [127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32], list(range(70_000))])
@@ -109,7 +108,8 @@ def test_what_came_before_the_fault_is_kept(fast: SimpleNamespace) -> None:
 
 
 def test_short_and_long_arrays(fast: SimpleNamespace) -> None:
-    walked = fast.walk_outputs(encode([0, [["a", [1, -2, 2**31]], ["b", [], *[None] * 16, "newer"]], *[None] * 7, "newer"]))
+    outputs = [["a", [1, -2, 2**31]], ["b", [], *[None] * 16, "newer"]]
+    walked = fast.walk_outputs(encode([0, outputs, *[None] * 7, "newer"]))
     assert walked.error is None
     assert walked.outputs[0] == ("a", [1, -2, 2**31], -1, None, None)
     assert decode(walked.outputs[1].raw)[-1] == "newer"
