@@ -1,0 +1,67 @@
+"""The head of an answer as bytes. Nothing that a handler or a client gives can begin a new line in it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+#: Headers that only the connection may write: they decide where the answer ends.
+FRAMING = {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "trailer"}
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+Headers = Sequence[tuple[str, str]]
+
+
+def status_line(status: int) -> bytes:
+    """The first line; ValueError for what is no final status."""
+    line = STATUS_LINES.get(status)
+    if line is None or status < 200:
+        if not 200 <= status <= 999:
+            raise ValueError(f"{status} is not the status of an answer")
+        line = f"HTTP/1.1 {status} \r\n".encode()
+    return line
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One header; ValueError when name or value may not stand in one."""
+    return _short_line(name, value) if len(value) <= 128 else _line(name, value)
+
+
+def _line(name: str, value: str) -> bytes:
+    if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        raise ValueError(f"not a header: {name!r}: {value!r}")
+    return f"{name}: {value}\r\n".encode("latin-1")
+
+
+_short_line = lru_cache(maxsize=256)(_line)
+
+
+def header_lines(headers: Headers) -> bytes:
+    """A handler's headers; ValueError as `header_line`, and for those that frame the answer."""
+    for name, _ in headers:
+        if name.lower() in FRAMING:
+            raise ValueError(f"a handler may not set the header {name!r}")
+    return b"".join([header_line(name, value) for name, value in headers])
+
+
+class Clock:
+    """The `date` and `server` headers, made once a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._lines = b""
+
+    def lines(self) -> bytes:
+        """Both headers as bytes."""
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._lines = f"date: {formatdate(second, usegmt=True)}\r\nserver: fastfront\r\n".encode()
+        return self._lines

@@ -1,0 +1,292 @@
+"""One request and its answer: the `flow.Reply` that a handler gets, and the owner of its outbox."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fastfront.errors import FastfrontError, MethodNotAllowedError, RequestError
+from fastfront.fast import Flusher, Outbox
+from fastfront.flow import HttpRequest
+from fastfront.http.cors import Cors
+from fastfront.http.head import Clock, Headers, header_line, header_lines, status_line
+from fastfront.http.settings import Settings
+
+if TYPE_CHECKING:
+    from fastfront.fast.sse import Owner
+
+logger = logging.getLogger("fastfront.http")
+access_logger = logging.getLogger("fastfront.access")
+
+#: Turns an error into status, body, content type and further headers.
+RenderError = Callable[[Exception], tuple[int, bytes, str, Headers]]
+
+_CHUNKED = b"transfer-encoding: chunked\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+_CLOSE = b"connection: close\r\n\r\n"
+_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all answers of a server have in common."""
+
+    flusher: Flusher
+    render_error: RenderError
+    settings: Settings
+    cors: Cors | None = None
+    clock: Clock = field(default_factory=Clock)
+
+
+class Channel(Protocol):
+    """The connection, as far as an answer needs it."""
+
+    transport: asyncio.Transport
+    fd: int  # -1 where only the transport may write
+    client: str
+
+    def last(self) -> bool:
+        """Whether the connection closes after this answer on its own account."""
+
+    def answered(self, keep_alive: bool) -> None:
+        """The answer is complete: serve the next request, or close."""
+
+    def flush_soon(self) -> None:
+        """Flushes all outboxes at the end of this turn of the loop."""
+
+    def drop(self, reset: bool = False) -> None:
+        """Cancels what runs and closes at once; with `reset` the client sees an error, not an end."""
+
+
+class Exchange:
+    """A request on its way through its handler. `request` is None when what came was not one: `error` says why."""
+
+    __slots__ = (
+        "_channel", "_chunked", "_cors", "_head_only", "_http10", "_keep_alive", "_outbox", "_shared", "_target",
+        "done", "error", "gone", "request", "status", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        channel: Channel,
+        shared: Shared,
+        request: HttpRequest | None,
+        error: RequestError | None = None,
+        *,
+        target: str = "",
+        keep_alive: bool = False,
+        http10: bool = False,
+    ) -> None:
+        self._channel = channel
+        self._shared = shared
+        self._cors = shared.cors
+        self._target = target
+        self._keep_alive = keep_alive
+        self._http10 = http10
+        self._head_only = request is not None and request.method == "HEAD"
+        self._chunked = False
+        self._outbox: Outbox | None = None
+        self.request = request
+        self.error = error
+        self.task: asyncio.Task[None] | None = None
+        #: The status once the answer has begun.
+        self.status = 0
+        #: The answer is complete.
+        self.done = False
+        #: The client is gone; nothing is written any more.
+        self.gone = False
+
+    # --- flow.Reply
+
+    def send(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str | None = "application/json",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Sends a whole answer; ValueError for headers that may not be sent."""
+        if self.status:
+            raise RuntimeError("the request has been answered already")
+        if self.gone:
+            self.status = status
+            return
+        bodiless = status in (204, 304)
+        length = b"" if bodiless else b"content-length: %d\r\n" % len(body)
+        head = self._head(status, length, content_type, headers)
+        self.status = status
+        self._channel.transport.write(head if bodiless or self._head_only else head + body)
+        self._finish()
+
+    def open_stream(self, status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> Outbox:
+        """Starts an answer of unknown length; what is appended to the outbox is its body."""
+        if self.status:
+            raise RuntimeError("the request has been answered already")
+        self._chunked = not self._http10
+        if self._http10:
+            self._keep_alive = False  # the end of the body is the end of the connection
+        head = self._head(status, _CHUNKED if self._chunked else b"", content_type, headers)
+        self.status = status
+        channel, shared = self._channel, self._shared
+        limit = shared.settings.outbox_limit
+        if self.gone or self._head_only:
+            if not self.gone:
+                channel.transport.write(head)
+            self._outbox = Outbox(shared.flusher, SINK, -1, limit, False)
+            return self._outbox
+        outbox = Outbox(shared.flusher, self, channel.fd, limit, self._chunked)
+        if channel.transport.get_write_buffer_size():
+            outbox.set_direct(False)  # answers before this one are still on their way
+        outbox.raw(head)
+        self._outbox = outbox
+        channel.flush_soon()
+        return outbox
+
+    def close_stream(self) -> None:
+        """Ends the stream's body and writes what is pending."""
+        outbox = self._outbox
+        if outbox is None:
+            raise RuntimeError("there is no stream to close")
+        if self.done or self.gone:
+            return
+        if not self._head_only:
+            if self._chunked:
+                outbox.raw(_LAST_CHUNK)
+            outbox.flush()
+            outbox.set_direct(False)
+        if not self.gone:
+            self._finish()
+
+    # --- fast.sse.Owner
+
+    def outbox_blocked(self, data: bytes) -> None:
+        """Hands to the transport what the socket did not take."""
+        outbox = self._outbox
+        if self.gone or self.done or outbox is None:
+            return
+        transport = self._channel.transport
+        transport.write(data)
+        pending = transport.get_write_buffer_size()
+        outbox.backlog = pending
+        if not pending and not transport.is_closing():
+            outbox.set_direct(True)
+
+    def outbox_overflow(self) -> None:
+        """The client reads too slowly: cut it off."""
+        logger.info("%s does not read its answer: connection closed", self._channel.client or "a client")
+        self._channel.drop()
+
+    def outbox_error(self, error: OSError) -> None:
+        """The socket is broken: the client has left."""
+        self._channel.drop()
+
+    # --- the connection and the server
+
+    def drained(self) -> None:
+        """The transport has written everything: the socket may be written to again."""
+        if self._outbox is not None and not self.gone and not self.done:
+            self._outbox.backlog = 0
+            self._outbox.set_direct(True)
+
+    def streaming(self) -> bool:
+        """Whether a stream is open: its outbox bounds what is pending."""
+        return self._outbox is not None and not self.done
+
+    def abandon(self) -> None:
+        """The client is gone: cancels the handler. The descriptor may soon be another socket's, so it is let go."""
+        if self.gone:
+            return
+        self.gone = True
+        if self._outbox is not None:
+            self._outbox.set_direct(False)
+        if self.task is not None:
+            self.task.cancel()
+
+    def preflight(self, status: int, body: bytes, headers: Headers) -> None:
+        """Answers a preflight, whose cross-origin headers are all in `headers`."""
+        self._cors = None
+        self.send(status, body, "text/plain; charset=utf-8", headers)
+
+    def complete(self) -> None:
+        """The handler has returned: ends its stream, or answers for it if it did not."""
+        if self.gone or self.done:
+            return
+        if self._outbox is not None:
+            self.close_stream()
+        else:
+            self.fail(RuntimeError("the handler gave no answer"))
+
+    def fail(self, error: Exception) -> None:
+        """Answers with the error, or, when the answer has begun, cuts it short so that the client can tell."""
+        if self.gone:
+            return
+        if not isinstance(error, RequestError):
+            unexpected = not isinstance(error, FastfrontError)
+            logger.error("%s: %s", self._line(), error, exc_info=error if unexpected else None)
+        if self.done:
+            return
+        if self.status:
+            if self._outbox is not None:
+                self._outbox.flush()
+            # A chunked body shows by itself that its end is missing.
+            self._channel.drop(reset=not self._chunked)
+            return
+        try:
+            status, body, content_type, headers = self._shared.render_error(error)
+            if isinstance(error, MethodNotAllowedError) and not any(name.lower() == "allow" for name, _ in headers):
+                headers = [*headers, ("allow", ", ".join(error.allowed))]
+            self.send(status, body, content_type, headers)
+        except Exception:
+            logger.exception("%s: the error could not be rendered", self._line())
+            if not self.status:
+                self.send(500, b"Internal Server Error", "text/plain; charset=utf-8")
+
+    def _head(self, status: int, framing: bytes, content_type: str | None, headers: Headers) -> bytes:
+        shared, request = self._shared, self.request
+        keep_alive = self._keep_alive = self._keep_alive and not self._channel.last()
+        parts = [status_line(status), shared.clock.lines(), framing]
+        if content_type is not None:
+            parts.append(header_line("content-type", content_type))
+        if headers:
+            parts.append(header_lines(headers))
+        if self._cors is not None:
+            origin = None if request is None else request.headers.get("origin")
+            parts += [header_line(name, value) for name, value in self._cors.headers(origin)]
+        if shared.settings.request_id_headers:
+            given = None if request is None else request.headers.get("x-request-id")
+            parts.append(b"x-request-id: %b\r\n" % (given or secrets.token_hex(16)).encode("latin-1"))
+        if not keep_alive:
+            parts.append(_CLOSE)
+        else:
+            parts.append(_KEEP_ALIVE if self._http10 else b"\r\n")
+        return b"".join(parts)
+
+    def _finish(self) -> None:
+        self.done = True
+        if self._shared.settings.access_log:
+            access_logger.info('%s - "%s" %d', self._channel.client, self._line(), self.status)
+        self._channel.answered(self._keep_alive)
+
+    def _line(self) -> str:
+        method = self.request.method if self.request is not None else "-"
+        return f"{method} {self._target} HTTP/1.{'0' if self._http10 else '1'}"
+
+
+class _Sink:
+    """Owns outboxes whose bytes nobody gets: of HEAD requests, and of clients that left."""
+
+    def outbox_blocked(self, data: bytes) -> None:
+        pass
+
+    def outbox_overflow(self) -> None:
+        pass
+
+    def outbox_error(self, error: OSError) -> None:
+        pass
+
+
+SINK: Owner = _Sink()

@@ -1,0 +1,190 @@
+"""Serves a router on any number of listeners, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from fastfront.errors import RequestError, StartError
+from fastfront.fast import Flusher
+from fastfront.flow import Work
+from fastfront.http.auth import Keys
+from fastfront.http.cors import Cors
+from fastfront.http.listener import Listener
+from fastfront.http.protocol import Connection
+from fastfront.http.reply import Exchange, RenderError, Shared
+from fastfront.http.router import Router
+from fastfront.http.settings import Settings
+
+#: How often deadlines are looked at, at most and at least (s).
+TICK_S = (0.5, 0.01)
+#: How long cancelled handlers get to end at a stop (s).
+CANCEL_S = 5.0
+
+
+class Server:
+    """The HTTP server. `render_error` makes the answer of an error; the server itself knows no body format."""
+
+    def __init__(
+        self,
+        router: Router,
+        flusher: Flusher,
+        render_error: RenderError,
+        settings: Settings | None = None,
+        *,
+        keys: Keys | None = None,
+        cors: Cors | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.shared = Shared(flusher, render_error, settings or Settings(), cors)
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self.closed = False
+        self.loop: asyncio.AbstractEventLoop
+        self._router = router
+        self._keys = keys
+        self._tls = tls
+        self._listeners: list[Listener] = []
+        self._servers: list[asyncio.AbstractServer] = []
+        self._active: set[asyncio.Task[None]] = set()
+        self._flush_planned = False
+        self._quiet: asyncio.Event
+        self._ticking: asyncio.TimerHandle | None = None
+
+    @property
+    def active(self) -> int:
+        """How many handlers are running."""
+        return len(self._active)
+
+    async def start(self, listeners: Sequence[Listener]) -> None:
+        """Begins to listen and to serve; a connection before this is refused. Raises StartError."""
+        self.loop = asyncio.get_running_loop()
+        self._quiet = asyncio.Event()
+        self._listeners += listeners
+        for listener in listeners:
+            try:
+                listener.sock.listen(self.shared.settings.backlog)  # uvloop does not tell when its own call fails
+                self._servers.append(await self._listen(listener))
+            except OSError as error:
+                raise StartError(
+                    f"cannot listen on {listener.sock.getsockname()}: {error.strerror or error}"
+                ) from error
+        self._tick()
+
+    async def stop(self, drain: float = 0.0) -> None:
+        """Stops listening, lets requests finish for `drain` seconds, cancels the rest, closes everything."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        for listener in self._listeners:
+            listener.remove()
+        for connection in list(self.connections):
+            connection.drain()
+        if drain > 0 and self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), drain)
+        self.closed = True
+        tasks = set(self._active)
+        for connection in list(self.connections):
+            connection.drop()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_S)
+        if self.connections:
+            await self._quiet.wait()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
+
+    def begin(self, exchange: Exchange) -> None:
+        """Answers at once, or starts the handler's task."""
+        request = exchange.request
+        if request is None:
+            exchange.fail(exchange.error or RuntimeError("no request and no error"))
+            return
+        cors = self.shared.cors
+        try:
+            if cors is not None and request.method == "OPTIONS":
+                preflight = cors.preflight(request)
+                if preflight is not None:
+                    status, body, headers = preflight
+                    exchange.preflight(status, body, headers)
+                    return
+            if self._keys is not None:
+                self._keys.check(request)
+            work = self._router.find(request.method, request.path)(request, exchange)
+        except Exception as error:
+            exchange.fail(error)
+            return
+        if work is None:
+            exchange.complete()
+            return
+        exchange.task = task = self.loop.create_task(self._handle(work, exchange))
+        self._active.add(task)
+        task.add_done_callback(partial(self._handled, work))  # a task cancelled before its first step runs no `finally`
+
+    def flush_soon(self) -> None:
+        """Flushes all outboxes at the end of this turn of the loop."""
+        if not self._flush_planned:
+            self._flush_planned = True
+            self.loop.call_soon(self._flush)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self.connections.discard(connection)
+        if self.draining and not self.connections:
+            self._quiet.set()
+
+    def _handled(self, work: Work, task: asyncio.Task[None]) -> None:
+        self._active.discard(task)
+        work.close()
+
+    async def _handle(self, work: Work, exchange: Exchange) -> None:
+        try:
+            await work
+        except Exception as error:
+            exchange.task = None
+            exchange.fail(error)
+        except asyncio.CancelledError:
+            exchange.task = None
+            if not exchange.gone:
+                exchange.fail(RuntimeError("the handler was cancelled"))
+            raise
+        else:
+            exchange.task = None
+            exchange.complete()
+
+    async def _listen(self, listener: Listener) -> asyncio.AbstractServer:
+        options: dict[str, Any] = {"sock": listener.sock, "backlog": self.shared.settings.backlog, "ssl": self._tls}
+        if self._tls is not None:
+            options["ssl_handshake_timeout"] = self.shared.settings.header_timeout
+        if listener.unix:
+            if sys.version_info >= (3, 13):
+                options["cleanup_socket"] = False  # an inherited one is not ours to remove
+            return await self.loop.create_unix_server(self._connection, **options)
+        return await self.loop.create_server(self._connection, **options)
+
+    def _connection(self) -> Connection:
+        return Connection(self)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        self.shared.flusher.flush()
+
+    def _tick(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            if connection.stuck:
+                connection.check(now)
+            if connection.deadline <= now:
+                connection.expire()
+        settings = self.shared.settings
+        times = (settings.header_timeout, settings.body_timeout, settings.write_timeout, settings.linger_timeout)
+        shortest = min(*times, settings.keep_alive_timeout or TICK_S[0])
+        self._ticking = self.loop.call_later(max(TICK_S[1], min(TICK_S[0], shortest / 4)), self._tick)
