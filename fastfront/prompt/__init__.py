@@ -1,0 +1,1 @@
+"""Stage prompt: a request's text or messages become token ids."""

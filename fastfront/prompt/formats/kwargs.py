@@ -1,0 +1,33 @@
+"""What a request's chat_template_kwargs mean, whatever the chat format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastfront.errors import RequestError
+
+
+def template_kwargs(defaults: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults of the server under what the request gives; null and "auto" leave a default as it is."""
+    for name in ("messages", "conversation", "return_assistant_tokens_mask"):
+        if asked.get(name):
+            raise RequestError(f"`{name}` must not be in chat_template_kwargs.", param=f"chat_template_kwargs.{name}")
+    given = {name: value for name, value in asked.items() if value is not None and value != "auto"}
+    return {**defaults, **given}
+
+
+def check_ending(messages: list[Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+    """Refuses an empty conversation, two wishes that exclude each other, and to go on with what nobody began."""
+    if continue_final_message and add_generation_prompt:
+        raise RequestError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+    if not messages:
+        raise RequestError(
+            "Cannot apply chat template to an empty conversation. Provide at least one message.", param="messages"
+        )
+    last = messages[-1]
+    if continue_final_message and not (isinstance(last, dict) and last.get("role") == "assistant"):
+        raise RequestError(
+            "Cannot set `continue_final_message` to True when the last message is not from the assistant.",
+            param="continue_final_message",
+        )

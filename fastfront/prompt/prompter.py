@@ -1,0 +1,345 @@
+"""The stage's one entrance: chats, texts and ids in, checked prompts out. Long prompts never hold the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from fastfront import env
+from fastfront.errors import ConfigError, RequestError, StartError
+from fastfront.flow import ChatInput, ModelInfo, Prompt
+from fastfront.prompt import model as facts
+from fastfront.prompt.files import ModelFiles, read_model_files
+from fastfront.prompt.formats import ChatFormat
+from fastfront.prompt.formats.deepseek_v4 import DeepSeekV4Format
+from fastfront.prompt.formats.deepseek_v32 import DeepSeekV32Format
+from fastfront.prompt.formats.harmony import HarmonyFormat
+from fastfront.prompt.formats.jinja import JinjaFormat
+from fastfront.prompt.formats.mistral import MistralFormat
+from fastfront.prompt.limits import (
+    UNLIMITED,
+    PromptLimits,
+    check_ids,
+    check_length,
+    check_text,
+    prompt_limits,
+    truncate,
+)
+from fastfront.prompt.messages import weight
+from fastfront.prompt.mistral import AnyTokenizer, MistralTokenizer, load_mistral
+from fastfront.prompt.plain import PlainEncoder
+from fastfront.prompt.safe_text import Marks, SafeText
+from fastfront.prompt.sandbox import TemplateSandbox
+from fastfront.prompt.template import ChatTemplate
+from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
+
+LIGHT = 4096  # the largest weight for the event loop where a format is no template
+HEAVY_IDS = 2048
+# Tokenizers keep caches per thread: few threads that live long keep them warm.
+WORKERS = 2
+
+_T = TypeVar("_T")
+
+
+class PromptSettings(NamedTuple):
+    """What of the command line decides prompts; names are those of the flags."""
+
+    model: str
+    served_model_name: tuple[str, ...] = ()
+    tokenizer: str | None = None
+    tokenizer_mode: str = "auto"
+    revision: str | None = None
+    tokenizer_revision: str | None = None
+    download_dir: str | None = None
+    hf_token: str | bool | None = None
+    hf_overrides: dict[str, Any] | None = None
+    generation_config: str = "auto"
+    override_generation_config: dict[str, Any] | None = None
+    max_model_len: int | None = None
+    chat_template: str | None = None
+    chat_template_content_format: str = "auto"
+    default_chat_template_kwargs: dict[str, Any] | None = None
+    trust_request_chat_template: bool = False
+    safe_user_text: bool = False
+
+
+class Prompter:
+    """Makes prompts for one model. `info` is shared: its max_model_len may shrink to the engine's after loading."""
+
+    def __init__(
+        self,
+        tokenizer: AnyTokenizer,
+        format: ChatFormat,
+        info: ModelInfo,
+        *,
+        trust_request_chat_template: bool = False,
+        safe_user_text: bool = False,
+        sandbox: TemplateSandbox | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.format = format
+        self.info = info
+        self._trusts = trust_request_chat_template
+        self._is_safe = safe_user_text
+        self._sandbox = sandbox
+        # What weighs more goes to a worker thread, which costs some 50 us more and leaves the loop alone.
+        self._light = min(tokenizer.light, format.light if isinstance(format, JinjaFormat) else LIGHT)
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="prompt")
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template of a conversation without tools, None where the format has none."""
+        template = self.format.templates.get("default") if isinstance(self.format, JinjaFormat) else None
+        return None if template is None else template.source
+
+    def limits(
+        self,
+        *,
+        max_tokens: int | None = None,
+        max_tokens_param: str = "max_tokens",
+        truncate_prompt_tokens: int | None = None,
+        truncation_side: str | None = None,
+    ) -> PromptLimits:
+        """The limits of one request; raises RequestError where its fields cannot be met by any prompt."""
+        return prompt_limits(
+            self.info.max_model_len,
+            max_tokens=max_tokens,
+            max_tokens_param=max_tokens_param,
+            truncate_prompt_tokens=truncate_prompt_tokens,
+            truncation_side=truncation_side,
+        )
+
+    def chat_now(self, chat: ChatInput, limits: PromptLimits | None = None) -> Prompt | None:
+        """As `chat`, without a task; None for what would hold the event loop."""
+        if self._own_template(chat) is not None or self._must_mark(chat):
+            return None
+        if weight(chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs) > self._light:
+            return None
+        return self._chat(chat, limits or self.limits(), False)
+
+    async def chat(self, chat: ChatInput, limits: PromptLimits | None = None) -> Prompt:
+        """The prompt of a conversation; raises RequestError. Without `limits` only the context length counts."""
+        limits = limits or self.limits()
+        prompt = self.chat_now(chat, limits)
+        if prompt is not None:
+            return prompt
+        source = self._own_template(chat)
+        marks: Marks | None = None
+        if self._must_mark(chat):
+            chat, marks = await self._aside(self._safe_text.mark, chat)
+        if source is not None:
+            if not isinstance(self.format, JinjaFormat) or self._sandbox is None:
+                raise RequestError("The model's chat format takes no template.", param="chat_template")
+            if source in self.format.templates:
+                chat = chat._replace(chat_template=source)
+            else:
+                text = await self._foreign(self._sandbox, source, chat, marks)
+                if marks is None:
+                    return await self.text(text, chat.add_special_tokens, limits)
+                return await self._aside(self._text, text, chat.add_special_tokens, limits, True, marks)
+        return await self._aside(self._chat, chat, limits, True, marks)
+
+    async def _foreign(self, sandbox: TemplateSandbox, source: str, chat: ChatInput, marks: Marks | None) -> str:
+        try:
+            return await sandbox.render(source, chat._replace(chat_template=None))
+        except RequestError as error:
+            raise error if marks is None else marks.readable(error) from error
+
+    def _must_mark(self, chat: ChatInput) -> bool:
+        """Whether control tokens in the client's texts must be kept apart; formats that make ids do so themselves."""
+        safe = self._is_safe if chat.safe_user_text is None else chat.safe_user_text
+        return safe and isinstance(self.tokenizer, Tokenizer) and not isinstance(self.format, HarmonyFormat)
+
+    @cached_property
+    def _safe_text(self) -> SafeText:
+        assert isinstance(self.tokenizer, Tokenizer)
+        return SafeText(self.tokenizer.reference)
+
+    def _own_template(self, chat: ChatInput) -> str | None:
+        """The template that the request itself brings, in either of two places."""
+        smuggled = chat.chat_template_kwargs.get("chat_template")
+        if chat.chat_template is None and smuggled is None:
+            return None
+        if not self._trusts:
+            raise RequestError(
+                "Chat template is passed with request, but --trust-request-chat-template is not set. "
+                "Refused request with untrusted chat template."
+            )
+        source = chat.chat_template if chat.chat_template is not None else smuggled
+        if not isinstance(source, str) or not source:
+            raise RequestError("chat_template must be a non-empty string.", param="chat_template")
+        return source
+
+    def _chat(self, chat: ChatInput, limits: PromptLimits, alone: bool, marks: Marks | None = None) -> Prompt:
+        try:
+            rendered = self.format.render(chat)
+        except RequestError as error:
+            raise error if marks is None else marks.readable(error) from error
+        except RecursionError:
+            raise RequestError("The messages or tools are nested too deeply.", param="messages") from None
+        if isinstance(rendered, str):
+            return self._text(rendered, chat.add_special_tokens, limits, alone, marks)
+        return self._checked(Prompt(rendered), limits)
+
+    def text_now(self, text: str, add_special_tokens: bool = True, limits: PromptLimits | None = None) -> Prompt | None:
+        """As `text`, without a task; None for what would hold the event loop."""
+        if len(text) * (1 if text.isascii() else 3) > self.tokenizer.light:
+            return None
+        return self._text(text, add_special_tokens, limits or self.limits(), False)
+
+    async def text(self, text: str, add_special_tokens: bool = True, limits: PromptLimits | None = None) -> Prompt:
+        """The prompt of a text; raises RequestError. Without `limits` only the context length counts."""
+        limits = limits or self.limits()
+        prompt = self.text_now(text, add_special_tokens, limits)
+        if prompt is None:
+            prompt = await self._aside(self._text, text, add_special_tokens, limits, True)
+        return prompt
+
+    def _text(
+        self, text: str, add_special_tokens: bool, limits: PromptLimits, alone: bool, marks: Marks | None = None
+    ) -> Prompt:
+        tokenizer = self.tokenizer
+        text = check_text(text, limits, tokenizer.max_chars_per_token)
+        keep = limits.truncate_to if add_special_tokens and limits.side is None else None
+        if marks is not None:
+            ids = self._safe_text.encode(text, marks, add_special_tokens, keep)
+            return self._checked(Prompt(ids, marks.restored(text)), limits)
+        ids = tokenizer.encode(text, add_special_tokens, alone=alone)
+        if keep is not None and keep < len(ids):
+            ids = tokenizer.encode_truncated(text, keep)
+        return self._checked(Prompt(ids, text), limits)
+
+    def ids(self, token_ids: list[int], limits: PromptLimits | None = None) -> Prompt:
+        """A prompt that comes as ids; raises RequestError for ids that the model does not have."""
+        check_ids(token_ids, self.max_token_id)
+        return self._checked(Prompt(token_ids), limits or self.limits())
+
+    @property
+    def max_token_id(self) -> int:
+        """The largest id that may be in a prompt: the model's or the tokenizer's last, whichever is larger."""
+        return max(self.tokenizer.max_token_id, self.info.vocab_size - 1)
+
+    def _checked(self, prompt: Prompt, limits: PromptLimits) -> Prompt:
+        if limits.truncate_to is not None:
+            prompt = prompt._replace(token_ids=truncate(prompt.token_ids, limits))
+        check_length(len(prompt.token_ids), limits)
+        return prompt
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a text of any length, the empty one too (POST /tokenize)."""
+        return (await self.text(text, add_special_tokens, UNLIMITED)).token_ids
+
+    async def tokenize_chat(self, chat: ChatInput) -> list[int]:
+        """Ids of a conversation of any length (POST /tokenize)."""
+        return (await self.chat(chat, UNLIMITED)).token_ids
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """The text of ids, special tokens kept, unknown ids left out (POST /detokenize)."""
+        decode = partial(self.tokenizer.decode, skip_special_tokens=False)
+        if len(token_ids) > HEAVY_IDS:
+            return await self._aside(decode, token_ids)
+        return decode(token_ids)
+
+    async def _aside(self, work: Callable[..., _T], *args: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+
+    async def close(self) -> None:
+        """Ends the worker threads and the process that renders templates of requests."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._sandbox is not None:
+            await self._sandbox.close()
+
+
+def load_prompter(settings: PromptSettings) -> Prompter:
+    """Loads the model's files; raises StartError or ConfigError. `prompter.info` is the model's ModelInfo."""
+    files = read_model_files(
+        settings.model,
+        tokenizer=settings.tokenizer,
+        tokenizer_mode=settings.tokenizer_mode,
+        revision=settings.revision,
+        tokenizer_revision=settings.tokenizer_revision,
+        generation_config=settings.generation_config,
+        hf_overrides=settings.hf_overrides,
+        download_dir=settings.download_dir,
+        token=settings.hf_token,
+    )
+    tokenizer = load_mistral(files.tokenizer_path) if files.mode == "mistral" else load_tokenizer(files)
+    info = model_info(files, tokenizer, settings)
+    format = _format(files, tokenizer, settings, info.names[0])
+    sandbox = TemplateSandbox(format, env.chat_template_render_timeout()) if isinstance(format, JinjaFormat) else None
+    return Prompter(
+        tokenizer,
+        format,
+        info,
+        trust_request_chat_template=settings.trust_request_chat_template,
+        safe_user_text=settings.safe_user_text,
+        sandbox=sandbox,
+    )
+
+
+def _format(files: ModelFiles, tokenizer: AnyTokenizer, settings: PromptSettings, model: str) -> ChatFormat:
+    """The chat format of the tokenizer mode in force."""
+    defaults = settings.default_chat_template_kwargs
+    if files.mode != "hf" and settings.chat_template is not None:
+        raise ConfigError(f"--chat-template has no effect with --tokenizer-mode {files.mode}; hf uses templates")
+    if isinstance(tokenizer, MistralTokenizer):
+        return MistralFormat(tokenizer, default_kwargs=defaults, model=model)
+    if files.mode == "harmony":
+        encoder = PlainEncoder(tokenizer.reference)
+        return HarmonyFormat(encoder, tokenizer.token_to_id, default_kwargs=defaults, model=model)
+    if files.mode == "deepseek_v32":
+        return DeepSeekV32Format(default_kwargs=defaults, model=model)
+    if files.mode == "deepseek_v4":
+        return DeepSeekV4Format(default_kwargs=defaults, model=model)
+    format = JinjaFormat(
+        _templates(files, settings.chat_template),
+        special_tokens=tokenizer.special_tokens,
+        default_kwargs=defaults,
+        content_format=settings.chat_template_content_format,
+        model=model,
+    )
+    format.speed_up()
+    return format
+
+
+def model_info(files: ModelFiles, tokenizer: AnyTokenizer, settings: PromptSettings) -> ModelInfo:
+    """The served model as its files and flags describe it."""
+    eos = tokenizer.eos_token_id
+    derived = facts.context_length(files.config)
+    return ModelInfo(
+        names=list(settings.served_model_name) or [settings.model],
+        root=settings.model,
+        max_model_len=settings.max_model_len or derived,
+        vocab_size=facts.vocab_size(files.config) or tokenizer.max_token_id + 1,
+        eos_token_id=eos,
+        extra_eos_token_ids=[i for i in facts.eos_token_ids(files.config, files.generation_config) if i != eos],
+        sampling_defaults=facts.sampling_defaults(
+            files.generation_config, settings.generation_config, settings.override_generation_config
+        ),
+        created=int(time.time()),
+        is_moe=facts.is_moe(files.config),
+    )
+
+
+def _templates(files: ModelFiles, argument: str | None) -> dict[str, ChatTemplate]:
+    """The model's templates, or the one that --chat-template gives: a name, a file, or the template itself."""
+    sources = files.templates
+    if argument is not None and argument not in sources:
+        sources = {"default": _template_source(argument)}
+    elif argument is not None:
+        sources = {"default": sources[argument]}
+    return {name: ChatTemplate(source) for name, source in sources.items()}
+
+
+def _template_source(argument: str) -> str:
+    try:
+        return Path(argument).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        if any(character in argument for character in "{}\n"):
+            return argument
+        raise StartError(f"--chat-template {argument}: no such template and no readable file ({error})") from error
