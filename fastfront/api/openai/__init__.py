@@ -1,0 +1,1 @@
+"""The OpenAI dialect, with vLLM's additions and its Python frontend's answers."""

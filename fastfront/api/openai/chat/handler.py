@@ -1,0 +1,60 @@
+"""Serves POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+from fastfront.api.body import BodyReader
+from fastfront.api.openai.answer import send_stream, send_whole
+from fastfront.api.openai.chat.prompt import plan_prompt
+from fastfront.api.openai.chat.request import ChatRequest
+from fastfront.api.openai.chat.response import ChatEvents, Turn, chat_body
+from fastfront.api.openai.chat.validate import check_chat, wanted_tokens
+from fastfront.api.openai.events import Stamp
+from fastfront.api.openai.generation import build_generation, stream_wishes
+from fastfront.api.openai.identity import check_model, public_id
+from fastfront.api.state import ApiState
+from fastfront.flow import Handler, HttpRequest, Reply
+
+
+def chat_completions(state: ApiState) -> Handler:
+    """The handler."""
+    reader = BodyReader(ChatRequest)
+
+    async def handle(request: HttpRequest, reply: Reply) -> None:
+        body = reader.read(request)
+        check_chat(body, state.settings, state.limits)
+        info = state.pipeline.info
+        check_model(body.model, info.names, state.limits)
+        if (dead := state.dead()) is not None:
+            raise dead
+        prompt = await plan_prompt(state, body).made()
+        request_id = public_id("chatcmpl-", request.headers, body.request_id)
+        n = 1 if body.n is None else body.n
+        wanted, _ = wanted_tokens(body)
+        generation = build_generation(state, body, request.headers, request_id, [prompt], n, wanted)
+        stamp = Stamp(request_id, int(time.time()), info.names[0], state.fingerprint)
+        turn = _turn(state, body)
+        wishes = stream_wishes(body, state.settings)
+        if body.stream:
+            await send_stream(state, reply, generation, ChatEvents(stamp, prompt, turn, wishes))
+        else:
+            await send_whole(state, reply, generation, partial(chat_body, stamp, prompt, turn, wishes))
+
+    return handle
+
+
+def _turn(state: ApiState, body: ChatRequest) -> Turn:
+    """Who speaks: with no generation prompt the last message's role goes on."""
+    last = body.messages[-1]
+    role = state.settings.response_role if body.add_generation_prompt else str(last.get("role"))
+    echo = _plain_text(last.get("content")) if body.echo and last.get("role") == role else ""
+    return Turn(role, echo, bool(body.return_prompt_text))
+
+
+def _plain_text(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(part if isinstance(part, str) else str(part.get("text", "")) for part in content)
+    return content or ""

@@ -1,0 +1,158 @@
+"""The answers of a chat completion: whole, and as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fastfront.api.openai.events import Stamp, Wishes, encode, prefix, usage_event
+from fastfront.api.openai.usage import Usage, usage
+from fastfront.fast import escape
+from fastfront.flow import Choice, Prompt
+
+
+class ChatMessage(msgspec.Struct):
+    """The model's turn."""
+
+    role: str
+    content: str | None
+    refusal: None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+    reasoning: str | None = None
+
+
+class ChatChoice(msgspec.Struct):
+    """One choice of a whole answer."""
+
+    index: int
+    message: ChatMessage
+    logprobs: msgspec.Struct | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | None = None
+    routed_experts: str | None = None
+
+
+class ChatResponse(msgspec.Struct, kw_only=True):
+    """A whole answer, with every key that vLLM writes."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    service_tier: str | None = None
+    system_fingerprint: str | None
+    usage: Usage
+    prompt_logprobs: Any = None
+    prompt_token_ids: list[int] | None = None
+    prompt_text: str | None = None
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    metrics: Any = None
+
+
+class Turn(NamedTuple):
+    """Who speaks, what of the last message is said again (echo), and whether the prompt's text is wanted."""
+
+    role: str = "assistant"
+    echo: str = ""
+    prompt_text: bool = False
+
+
+def chat_body(stamp: Stamp, prompt: Prompt, turn: Turn, wishes: Wishes, choices: Sequence[Choice]) -> bytes:
+    """A whole answer as JSON."""
+    answer = ChatResponse(
+        id=stamp.id,
+        created=stamp.created,
+        model=stamp.model,
+        choices=[
+            ChatChoice(
+                index=choice.index,
+                message=ChatMessage(turn.role, turn.echo + choice.text),
+                finish_reason=choice.finish_reason,
+                stop_reason=choice.stop_reason,
+                token_ids=choice.token_ids if wishes.token_ids else None,
+            )
+            for choice in choices
+        ],
+        system_fingerprint=stamp.fingerprint,
+        usage=usage((prompt,), choices, wishes.usage_details),
+        prompt_token_ids=prompt.token_ids if wishes.token_ids else None,
+        prompt_text=prompt.text if turn.prompt_text else None,
+        kv_transfer_params=choices[0].kv_transfer_params,
+        ec_transfer_params=choices[0].ec_transfer_params,
+    )
+    return encode(answer)
+
+
+class ChatEvents:
+    """The bytes of a chat completion's stream; keys are those that vLLM's events have."""
+
+    def __init__(self, stamp: Stamp, prompt: Prompt, turn: Turn, wishes: Wishes) -> None:
+        self._stamp = stamp
+        self._prompt = prompt
+        self._turn = turn
+        self._wishes = wishes
+        self._prefix = prefix(stamp, "chat.completion.chunk")
+
+    def opening(self, index: int) -> bytes:
+        """The event with the role; then, for an echo, the text that the answer goes on from."""
+        event = b'%b{"index":%d,"delta":{"role":%b,"content":""},"logprobs":null,"finish_reason":null}]%b%b}\n\n' % (
+            self._prefix,
+            index,
+            encode(self._turn.role),
+            self._counts(len(self._prompt.token_ids), 0),
+            b',"prompt_token_ids":%b,"prompt_text":%b'
+            % (
+                encode(self._prompt.token_ids) if self._wishes.token_ids else b"null",
+                encode(self._prompt.text) if self._turn.prompt_text else b"null",
+            ),
+        )
+        if not self._turn.echo:
+            return event
+        echo = self.head(index) + escape(self._turn.echo) + b'"},"logprobs":null,"finish_reason":null}]'
+        return event + echo + self._counts(len(self._prompt.token_ids), 0) + b"}\n\n"
+
+    def head(self, index: int) -> bytes:
+        """Up to the text."""
+        return b'%b{"index":%d,"delta":{"content":"' % (self._prefix, index)
+
+    def tail(self, index: int, prompt_tokens: int) -> tuple[bytes, ...]:
+        """From the text on."""
+        rest = b'"},"logprobs":null,"finish_reason":null,"token_ids":null}]'
+        if not self._wishes.continuous_usage:
+            return (rest + b"}\n\n",)
+        counts = b',"usage":{"prompt_tokens":%d,"total_tokens":' % prompt_tokens
+        return (rest + counts, b',"completion_tokens":', b',"completion_tokens_details":null}}\n\n')
+
+    def last(self, choice: Choice) -> bytes:
+        """The event with the finish reason; none for a choice that the engine failed."""
+        if choice.finish_reason == "error":
+            return b""
+        ids = encode(choice.token_ids) if self._wishes.token_ids else b"null"
+        return b"".join(
+            (
+                self.head(choice.index),
+                escape(choice.text),
+                b'"},"logprobs":null,"finish_reason":%b,"stop_reason":%b,"token_ids":%b}]'
+                % (encode(choice.finish_reason), encode(choice.stop_reason), ids),
+                self._counts(choice.prompt_tokens, choice.completion_tokens),
+                b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
+                b"}\n\n",
+            )
+        )
+
+    def usage_event(self, choices: Sequence[Choice]) -> bytes:
+        """The counts of the whole answer."""
+        return usage_event(self._prefix, self._stamp, self._wishes, (self._prompt,), choices)
+
+    def _counts(self, prompt_tokens: int, tokens: int) -> bytes:
+        if not self._wishes.continuous_usage:
+            return b""
+        counts = b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,%b}'
+        return counts % (prompt_tokens, prompt_tokens + tokens, tokens, b'"completion_tokens_details":null')

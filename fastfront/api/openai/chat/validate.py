@@ -1,0 +1,91 @@
+"""What a chat completion request must keep to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastfront.api.coerce import Problem, body_error
+from fastfront.api.openai.chat.request import ChatRequest
+from fastfront.api.openai.identity import check_cache_salt
+from fastfront.api.openai.rules import check_count, check_max_logprobs, check_shared, unsupported
+from fastfront.api.openai.tools import check_tools
+from fastfront.api.state import Limits
+from fastfront.config import ApiConfig
+from fastfront.errors import RequestError, UnsupportedError
+
+#: Roles whose message may have a null content.
+_NULL_CONTENT = ("assistant", "function")
+
+
+def check_chat(body: ChatRequest, settings: ApiConfig, limits: Limits) -> None:
+    """RequestError or BodyError for the first rule that is broken; UnsupportedError for what is not served."""
+    check_cache_salt(body.cache_salt)
+    check_messages(body.messages)
+    check_prompt_flags(body.add_generation_prompt, body.continue_final_message)
+    check_shared(body, limits)
+    _check_logprobs(body, settings)
+    check_tools(body.tools, body.tool_choice, settings.tool_call_parser)
+    check_template(body.chat_template, body.chat_template_kwargs, settings)
+    check_media_kwargs(body.media_io_kwargs, body.mm_processor_kwargs)
+    if not body.include_reasoning and settings.reasoning_parser is None:
+        raise UnsupportedError(
+            "`include_reasoning` false needs a reasoning parser, which this server does not have.",
+            param="include_reasoning",
+        )
+    wanted, name = wanted_tokens(body)
+    if wanted is not None and wanted < 1:
+        raise RequestError(f"{name} must be at least 1, got {wanted}.", param=name, value=wanted, limit=1)
+
+
+def wanted_tokens(body: ChatRequest) -> tuple[int | None, str]:
+    """How many tokens the client asked for, None if it left that open, and by which field."""
+    if body.max_completion_tokens is not None:
+        return body.max_completion_tokens, "max_completion_tokens"
+    return body.max_tokens, "max_tokens"
+
+
+def check_messages(messages: list[dict[str, Any]]) -> None:
+    """An empty conversation, or a content of null where it must not be; the rest is the prompt stage's to check."""
+    if not messages:
+        raise RequestError("Cannot apply chat template to an empty conversation. Provide at least one message.")
+    for at, message in enumerate(messages):
+        if message.get("content", "") is None and message.get("role") not in _NULL_CONTENT:
+            loc = ("body", "messages", at, "content")
+            raise body_error([Problem("string_type", loc, "Input should be a valid string", None)])
+
+
+def check_prompt_flags(add_generation_prompt: bool, continue_final_message: bool) -> None:
+    """RequestError if the prompt should both end in an open message and begin a new one."""
+    if add_generation_prompt and continue_final_message:
+        raise RequestError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+
+
+def check_template(template: str | None, kwargs: dict[str, Any] | None, settings: ApiConfig) -> None:
+    """RequestError for a template from the client, unless the server trusts its clients."""
+    if settings.trust_request_chat_template:
+        return
+    if template is not None or (kwargs and kwargs.get("chat_template") is not None):
+        raise RequestError(
+            "Chat template is passed with request, but --trust-request-chat-template is not set. "
+            "Refused request with untrusted chat template."
+        )
+
+
+def check_media_kwargs(media_io: dict[str, Any] | None, processor: dict[str, Any] | None) -> None:
+    """UnsupportedError if media are to be processed in some other way."""
+    if processor:
+        raise unsupported("mm_processor_kwargs")
+    if media_io:
+        raise unsupported("media_io_kwargs")
+
+
+def _check_logprobs(body: ChatRequest, settings: ApiConfig) -> None:
+    top = body.top_logprobs or 0
+    check_count("top_logprobs", top)
+    if body.logprob_token_ids and not body.logprobs:
+        raise RequestError("when using `logprob_token_ids`, `logprobs` must be set to true.", param="logprob_token_ids")
+    if top and not body.logprobs:
+        raise RequestError("when using `top_logprobs`, `logprobs` must be set to true.", param="top_logprobs")
+    if body.logprobs:
+        check_max_logprobs(top, settings.max_logprobs)
+        raise unsupported("logprobs")

@@ -1,0 +1,24 @@
+"""The body of a completion request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from fastfront.api.openai.fields import GenerationFields
+
+TokenId = Annotated[int, Meta(ge=0)]
+
+
+class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
+    """`prompt` is a text, a list of ids, a list of texts or a list of lists of ids; no mixture of these."""
+
+    prompt: str | list[TokenId | str | list[TokenId]] | None = None
+    n: int = 1
+    max_tokens: int | None = 16
+    echo: bool | None = False
+    logprobs: int | None = None
+    suffix: str | None = None
+    prompt_embeds: Any = None
+    add_special_tokens: bool = True

@@ -1,0 +1,142 @@
+"""Guided decoding: `structured_outputs` and `response_format` to the wire's StructuredOutputsParams (wire d.3)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastfront.api.coerce import Problem, body_error, literal_problem
+from fastfront.api.openai.fields import StructuredOutputs
+from fastfront.api.openai.integers import check_64_bits
+from fastfront.errors import RequestError
+
+KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+FORMATS = ("text", "json_object", "json_schema", "structural_tag")
+OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+
+MAX_NESTING = 64
+#: A structural tag wraps schemas in some levels of its own.
+TAG_NESTING = 16
+
+
+def constraint(structured: StructuredOutputs | None, response_format: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The wire's map with exactly one constraint and its backend; RequestError or BodyError if it is none."""
+    wanted: dict[str, Any] = {}
+    if structured is not None:
+        wanted = {kind: value for kind in KINDS if (value := getattr(structured, kind)) is not None}
+        if len(wanted) > 1:
+            raise RequestError(
+                f"Only one kind of structured outputs can be asked for, not {' and '.join(wanted)}.",
+                param="structured_outputs",
+            )
+    override = _of_format(response_format) if response_format is not None else {}
+    if structured is None and not override:
+        return None
+    wanted.update(override)
+    if len(wanted) != 1:
+        raise RequestError(
+            "structured_outputs needs exactly one of " + ", ".join(KINDS) + f"; this has {len(wanted)}.",
+            param="response_format" if override else "structured_outputs",
+        )
+    ((kind, value),) = wanted.items()
+    _check(kind, value)
+    result: dict[str, Any] = dict(wanted)
+    if structured is not None:
+        result.update({name: option for name in OPTIONS if (option := getattr(structured, name))})
+    result["_backend"] = "xgrammar" if kind == "structural_tag" else "guidance"
+    return result
+
+
+def _of_format(response_format: dict[str, Any]) -> dict[str, Any]:
+    kind = response_format.get("type")
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"json_object": True}
+    if kind == "json_schema":
+        return {"json": _schema(response_format.get("json_schema"))}
+    if kind == "structural_tag":
+        return {"structural_tag": _tag(response_format)}
+    loc = ("body", "response_format", "type")
+    if "type" not in response_format:
+        raise body_error([Problem("missing", loc, "Field required", response_format)])
+    raise body_error([literal_problem(FORMATS, kind, loc)])
+
+
+def _schema(json_schema: object) -> dict[str, Any]:
+    loc = ("body", "response_format", "json_schema")
+    if json_schema is None:
+        raise RequestError(
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
+            param="response_format",
+        )
+    if not isinstance(json_schema, dict):
+        raise body_error([Problem("dict_type", loc, "Input should be a valid dictionary", json_schema)])
+    name = json_schema.get("name")
+    if "name" not in json_schema:
+        raise body_error([Problem("missing", (*loc, "name"), "Field required", json_schema)])
+    if not isinstance(name, str):
+        raise body_error([Problem("string_type", (*loc, "name"), "Input should be a valid string", name)])
+    schema = json_schema.get("schema")
+    if not isinstance(schema, dict):
+        raise RequestError("response_format.json_schema.schema must be an object.", param="response_format")
+    return schema
+
+
+def _tag(response_format: dict[str, Any]) -> str:
+    structures, triggers = response_format.get("structures"), response_format.get("triggers")
+    legacy = (
+        isinstance(structures, list)
+        and all(
+            isinstance(part, dict) and isinstance(part.get("begin"), str) and isinstance(part.get("end"), str)
+            for part in structures
+        )
+        and isinstance(triggers, list)
+        and all(isinstance(trigger, str) for trigger in triggers)
+    )
+    if not legacy and not isinstance(response_format.get("format"), dict):
+        raise RequestError("Invalid response_format structural_tag specification.", param="response_format")
+    return json.dumps(response_format)
+
+
+def _check(kind: str, value: Any) -> None:
+    """Refuses what would only fail in the engine."""
+    if kind == "json_object" and value is False:
+        raise _bad("json_object must be true if it is set")
+    if kind == "choice" and not value:
+        raise _bad("choice cannot be an empty list")
+    if kind in ("grammar", "json", "structural_tag") and isinstance(value, str) and not value.strip():
+        raise _bad(f"{kind} cannot be an empty string")
+    if kind == "regex" and "\0" in value:
+        raise _bad("regex cannot have a NUL character")
+    if kind in ("json", "structural_tag"):
+        _check_json(kind, value)
+
+
+def _check_json(kind: str, value: str | dict[str, Any]) -> None:
+    try:
+        document = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        raise _bad(f"{kind} is not valid JSON") from None
+    limit = MAX_NESTING + (TAG_NESTING if kind == "structural_tag" else 0)
+    if _depth_exceeds(document, limit):
+        raise _bad(f"{kind} is nested too deeply: objects and arrays may nest at most {MAX_NESTING} levels")
+    check_64_bits(document, "structured_outputs")
+
+
+def _depth_exceeds(document: Any, limit: int) -> bool:
+    level = [document]
+    for _ in range(limit):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _bad(what: str) -> RequestError:
+    return RequestError(f"structured_outputs: {what}.", param="structured_outputs")

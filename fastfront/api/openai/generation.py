@@ -1,0 +1,101 @@
+"""From a checked request and its prompts to the generation that the pipeline runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+
+from fastfront.api.openai.events import Wishes
+from fastfront.api.openai.fields import GenerationFields
+from fastfront.api.openai.identity import data_parallel_rank, priority, session_id, trace_headers
+from fastfront.api.openai.recipe import Recipe, recipe
+from fastfront.api.openai.sampling import check_tokens
+from fastfront.api.state import RenderState
+from fastfront.config import ApiConfig
+from fastfront.errors import RequestError
+from fastfront.flow import Generation, Prompt, SamplingParams, TextOptions
+
+
+def build_generation(
+    state: RenderState,
+    fields: GenerationFields,
+    headers: Mapping[str, str],
+    request_id: str,
+    prompts: list[Prompt],
+    n: int,
+    wanted: int | None,
+) -> Generation:
+    """`wanted` is how many tokens the client asked for, None if it left that to the model and the room."""
+    made = recipe(state, fields, n)
+    sampling = copy(made.sampling)
+    sampling.max_tokens = room_for(state, made, prompts, wanted)
+    interval = max(state.settings.stream_interval, fields.stream_interval or 1) if fields.stream else 1
+    return Generation(
+        request_id=request_id,
+        prompts=prompts,
+        sampling=sampling,
+        text=TextOptions(
+            skip_special_tokens=fields.skip_special_tokens,
+            stop=made.stop,
+            include_stop_str_in_output=fields.include_stop_str_in_output,
+            ignore_eos=fields.ignore_eos,
+            return_token_ids=bool(fields.return_token_ids),
+        ),
+        n=n,
+        priority=priority(fields, headers),
+        cache_salt=fields.cache_salt,
+        session_id=session_id(fields, headers),
+        data_parallel_rank=data_parallel_rank(headers),
+        trace_headers=trace_headers(headers),
+        stream_interval=interval,
+    )
+
+
+def room_for(state: RenderState, made: Recipe, prompts: Sequence[Prompt], wanted: int | None) -> int:
+    """How many tokens may be generated for the shortest prompt; RequestError if a prompt leaves too little room."""
+    most = max_tokens(state, prompts, wanted)
+    check_tokens(most, made.sampling.min_tokens)
+    check_room(prompts, made.sampling, state.pipeline.info.max_model_len)
+    return most
+
+
+def max_tokens(state: RenderState, prompts: Sequence[Prompt], wanted: int | None) -> int:
+    """What was asked for, else the model's default, else all the room; never more than the shortest prompt leaves."""
+    info = state.pipeline.info
+    if wanted is None:
+        wanted = info.sampling_defaults.get("max_tokens")
+    most = info.max_model_len - min([len(prompt.token_ids) for prompt in prompts])
+    if wanted is not None and wanted < most:
+        most = wanted
+    if state.max_new_tokens is not None and state.max_new_tokens < most:
+        most = state.max_new_tokens
+    return most
+
+
+def check_room(prompts: Sequence[Prompt], sampling: SamplingParams, max_model_len: int) -> None:
+    """RequestError if a prompt leaves no room, or less than min_tokens wants, or is shorter than the experts skip."""
+    lengths = [len(prompt.token_ids) for prompt in prompts]
+    shortest = min(lengths)
+    room = max_model_len - max(lengths)
+    if room < 1:
+        raise RequestError("max_tokens must be at least 1, got 0.", param="max_tokens", value=0, limit=1)
+    if sampling.min_tokens > room:
+        raise RequestError(
+            f"min_tokens must be less than or equal to max_tokens={room}, got {sampling.min_tokens}.", limit=room
+        )
+    if sampling.routed_experts_prompt_start > shortest:
+        raise RequestError(
+            f"routed_experts_prompt_start must be between 0 and the prompt length ({shortest}), inclusive.",
+            param="routed_experts_prompt_start",
+            value=sampling.routed_experts_prompt_start,
+            limit=shortest,
+        )
+
+
+def stream_wishes(fields: GenerationFields, settings: ApiConfig) -> Wishes:
+    """Usage as `stream_options` or the server's flag wants it; every chunk only has it if the last one does."""
+    options = fields.stream_options
+    forced = settings.enable_force_include_usage
+    asked = forced or (options is not None and options.include_usage is True)
+    every = forced or (asked and options is not None and options.continuous_usage_stats is True)
+    return Wishes(asked, every, settings.enable_prompt_tokens_details, bool(fields.return_token_ids))

@@ -1,0 +1,258 @@
+"""Sampling parameters: checks what the client sent, fills in the model's defaults, builds what the engine gets.
+
+The engine trusts the frontend (wire f): a parameter that its own checks would refuse kills its input thread. So nothing
+leaves here that is out of range. Messages and `param` are those of vLLM's Python frontend.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fastfront.api.openai.constraint import constraint
+from fastfront.api.openai.fields import GenerationFields, RepetitionDetection
+from fastfront.api.openai.integers import check_64_bits
+from fastfront.api.state import Limits, Tokenizer
+from fastfront.errors import RequestError
+from fastfront.flow import ModelInfo, SamplingParams
+
+DELTA = 1
+GREEDY_BELOW = 1e-5
+MIN_TEMPERATURE = 0.01
+_INT64_MAX = 2**63 - 1
+#: Its very objects, not only equal ones, are what the encoder leaves out.
+_NEUTRAL = SamplingParams()
+
+
+def sampling_params(
+    fields: GenerationFields, n: int, max_tokens: int | None, info: ModelInfo, tokenizer: Tokenizer, limits: Limits
+) -> SamplingParams:
+    """What one engine request gets. `max_tokens` is already cut to the room that is left, None if that is not known."""
+    defaults = info.sampling_defaults
+    _check_n(n, limits)
+    params = SamplingParams(
+        presence_penalty=_pick(fields, defaults, "presence_penalty"),
+        frequency_penalty=_pick(fields, defaults, "frequency_penalty"),
+        repetition_penalty=_pick(fields, defaults, "repetition_penalty"),
+        temperature=_pick(fields, defaults, "temperature"),
+        top_p=_pick(fields, defaults, "top_p"),
+        top_k=_pick(fields, defaults, "top_k"),
+        min_p=_pick(fields, defaults, "min_p"),
+        watermarking=fields.watermarking,
+        seed=None if fields.seed == -1 else fields.seed,
+        max_tokens=max_tokens,
+        min_tokens=fields.min_tokens,
+        output_kind=DELTA,
+        stream_interval=fields.stream_interval,
+        routed_experts_prompt_start=fields.routed_experts_prompt_start,
+    )
+    check_ranges(params)
+    if params.temperature < GREEDY_BELOW:
+        params.top_p, params.top_k, params.min_p = _NEUTRAL.top_p, _NEUTRAL.top_k, _NEUTRAL.min_p
+        if n > 1:
+            raise RequestError(f"n must be 1 when using greedy sampling, got {n}.")
+    elif params.temperature < MIN_TEMPERATURE:
+        params.temperature = MIN_TEMPERATURE
+    if fields.vllm_xargs or fields.kv_transfer_params or fields.ec_transfer_params:
+        params.extra_args = _extra_args(fields)
+    if fields.structured_outputs is not None or fields.response_format is not None:
+        params.structured_outputs = constraint(fields.structured_outputs, fields.response_format)
+    if fields.repetition_detection is not None:
+        params.repetition_detection = _repetition(fields.repetition_detection)
+    if fields.thinking_token_budget is not None:
+        params.thinking_token_budget = _budget(fields.thinking_token_budget)
+    if fields.logit_bias:
+        params.logit_bias = _logit_bias(fields.logit_bias, info.vocab_size)
+    if fields.allowed_token_ids is not None:
+        params.allowed_token_ids = _allowed(fields.allowed_token_ids, info.vocab_size)
+    if fields.bad_words:
+        params.bad_words_token_ids = bad_words_ids(fields.bad_words, tokenizer, limits)
+    _set_stop_ids(params, fields, info)
+    return params
+
+
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The stop strings as a tuple; RequestError if one is empty."""
+    if not stop:
+        if stop == "":
+            raise RequestError("stop cannot contain an empty string.")
+        return ()
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if "" in stops:
+        raise RequestError("stop cannot contain an empty string.")
+    return stops
+
+
+def check_ranges(params: SamplingParams) -> None:
+    """RequestError for the first number that is out of vLLM's range; NaN is out of every range."""
+    for name in ("presence_penalty", "frequency_penalty"):
+        value = getattr(params, name)
+        if not -2.0 <= value <= 2.0:
+            raise RequestError(f"{name} must be in [-2, 2], got {value}.")
+    if not (math.isfinite(params.repetition_penalty) and params.repetition_penalty > 0.0):
+        raise RequestError(
+            f"repetition_penalty must be a finite number greater than zero, got {params.repetition_penalty}."
+        )
+    if not 0.0 <= params.temperature <= 2.0:
+        if not math.isfinite(params.temperature):
+            rule = "must be a finite number"
+        else:
+            rule = "must be non-negative" if params.temperature < 0.0 else "must be in [0, 2]"
+        raise _out_of_range("temperature", rule, params.temperature)
+    if not 0.0 < params.top_p <= 1.0:
+        raise _out_of_range("top_p", "must be in (0, 1]", params.top_p)
+    if not -1 <= params.top_k <= _INT64_MAX:
+        raise RequestError(f"top_k must be 0 (disable), or at least 1, got {params.top_k}.")
+    params.top_k = max(params.top_k, 0)
+    if not 0.0 <= params.min_p <= 1.0:
+        raise RequestError(f"min_p must be in [0, 1], got {params.min_p}.")
+    if params.min_tokens < 0:
+        raise RequestError(f"min_tokens must be greater than or equal to 0, got {params.min_tokens}.")
+    if params.max_tokens is not None:
+        check_tokens(params.max_tokens, params.min_tokens)
+
+
+def check_tokens(most: int, least: int) -> None:
+    """RequestError if no answer can have between `least` and `most` tokens."""
+    if most < 1:
+        raise _out_of_range("max_tokens", "must be at least 1", most)
+    if least > most:
+        raise RequestError(f"min_tokens must be less than or equal to max_tokens={most}, got {least}.")
+
+
+def bad_words_ids(words: list[str], tokenizer: Tokenizer, limits: Limits) -> list[list[int]]:
+    """The id lists to ban: each word as it begins a text and as it stands after a space."""
+    if "" in words:
+        raise RequestError(f"bad_words cannot contain an empty string. Got bad_words={words}")
+    banned: list[list[int]] = []
+    for word in dict.fromkeys(words):
+        bare = tokenizer.encode(word.lstrip(), add_special_tokens=False)
+        if not bare:
+            raise RequestError("bad_words entries must tokenize to at least one token.", param="bad_words", value=words)
+        banned.append(bare)
+        spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+        if spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
+            banned.append(spaced)
+        if len(banned) > limits.bad_words:
+            raise RequestError(
+                f"Too many bad words after tokenization: {len(banned)}. The max number is {limits.bad_words}.",
+                param="bad_words",
+                limit=limits.bad_words,
+            )
+    return banned
+
+
+def _pick(fields: GenerationFields, defaults: dict[str, Any], name: str) -> Any:
+    """The request's value, else the model's, else the neutral one."""
+    value = getattr(fields, name)
+    if value is None:
+        value = defaults.get(name)
+    return getattr(_NEUTRAL, name) if value is None else value
+
+
+def _check_n(n: int, limits: Limits) -> None:
+    if n < 1:
+        raise RequestError(f"n must be at least 1, got {n}.")
+    if n > limits.sequences:
+        raise RequestError(
+            f"n must be at most {limits.sequences}, got {n}. "
+            "To increase this limit, set the VLLM_MAX_N_SEQUENCES environment variable.",
+            limit=limits.sequences,
+        )
+
+
+def _out_of_range(name: str, rule: str, value: float) -> RequestError:
+    return RequestError(f"{name} {rule}, got {value}.", param=name, value=value)
+
+
+def _extra_args(fields: GenerationFields) -> dict[str, Any]:
+    extra: dict[str, Any] = dict(fields.vllm_xargs or {})
+    if fields.kv_transfer_params:
+        extra["kv_transfer_params"] = fields.kv_transfer_params
+    if fields.ec_transfer_params:
+        extra["ec_transfer_params"] = fields.ec_transfer_params
+    check_64_bits(extra, "extra_args")
+    return extra
+
+
+def _repetition(wish: RepetitionDetection) -> dict[str, int]:
+    sizes = (wish.max_pattern_size, wish.min_pattern_size, wish.min_count)
+    if not all(0 <= size <= _INT64_MAX for size in sizes) or wish.min_pattern_size > wish.max_pattern_size:
+        raise RequestError(
+            "repetition_detection: max_pattern_size, min_pattern_size and min_count must be >= 0, "
+            "with min_pattern_size <= max_pattern_size.",
+            param="repetition_detection",
+        )
+    if wish.max_pattern_size > 0 and wish.min_count < 2:
+        raise RequestError(
+            "repetition_detection: min_count must be >= 2; set max_pattern_size to 0 to detect nothing.",
+            param="repetition_detection",
+        )
+    return {
+        "max_pattern_size": wish.max_pattern_size,
+        "min_pattern_size": wish.min_pattern_size,
+        "min_count": wish.min_count,
+    }
+
+
+def _budget(value: object) -> int | None:
+    if type(value) is not int or not -1 <= value <= _INT64_MAX:
+        raise RequestError(
+            "`thinking_token_budget` must be a non-negative integer or -1 for unlimited.",
+            param="thinking_token_budget",
+            value=value,
+        )
+    return None if value == -1 else value
+
+
+def _logit_bias(bias: dict[str, float], vocab_size: int) -> dict[int, float]:
+    result: dict[int, float] = {}
+    wrong: list[str] = []
+    for key, value in bias.items():
+        try:
+            result[int(key)] = min(100.0, max(-100.0, value))
+        except ValueError:
+            wrong.append(key)
+        if math.isnan(value):
+            raise RequestError("logit_bias values must be numbers.", param="logit_bias", value=value)
+    if wrong:
+        raise RequestError(
+            f"logit_bias contains key(s) that cannot be converted to integer token IDs: {wrong!r}",
+            param="logit_bias",
+            value=wrong,
+        )
+    _check_vocabulary("logit_bias", list(result), vocab_size)
+    return result
+
+
+def _allowed(ids: list[int], vocab_size: int) -> list[int]:
+    if not ids:
+        raise RequestError("allowed_token_ids is not None and empty!", param="allowed_token_ids", value=ids)
+    _check_vocabulary("allowed_token_ids", ids, vocab_size)
+    return ids
+
+
+def _set_stop_ids(params: SamplingParams, fields: GenerationFields, info: ModelInfo) -> None:
+    """Stop ids of the request and of the model, and those that min_tokens masks (wire d.2)."""
+    asked = list(dict.fromkeys(fields.stop_token_ids or ()))
+    if asked:
+        _check_vocabulary("stop_token_ids", asked, info.vocab_size)
+    asked = list(dict.fromkeys((*asked, *info.sampling_defaults.get("stop_token_ids", ()))))
+    eos = info.eos_token_id
+    own = ([] if eos is None else [eos]) + info.extra_eos_token_ids
+    params.all_stop_token_ids = list(dict.fromkeys((*asked, *own)))
+    if not fields.ignore_eos:
+        params.eos_token_id = eos
+        asked = list(dict.fromkeys((*asked, *info.extra_eos_token_ids)))
+    params.stop_token_ids = asked or None
+
+
+def _check_vocabulary(name: str, ids: list[int], vocab_size: int) -> None:
+    if min(ids) < 0 or max(ids) >= vocab_size:
+        wrong = [token_id for token_id in ids if not 0 <= token_id < vocab_size]
+        raise RequestError(
+            f"token_id(s) {wrong[:20]} in {name} contain out-of-vocab token ids. Vocabulary size: {vocab_size}",
+            param=name,
+            value=wrong[:20],
+            limit=vocab_size,
+        )

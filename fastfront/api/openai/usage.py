@@ -1,0 +1,46 @@
+"""Token counts of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from fastfront.flow import Choice, Prompt
+
+
+class PromptDetails(msgspec.Struct):
+    """Of the prompt's tokens, which were not computed anew."""
+
+    cached_tokens: int | None = None
+    created_cache_tokens: int | None = None
+    multimodal_tokens: dict[str, int] | None = None
+
+
+class Usage(msgspec.Struct):
+    """The counts of a whole answer."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: dict[str, int] | None = None
+
+
+def usage(prompts: Sequence[Prompt], choices: Sequence[Choice], details: bool) -> Usage:
+    """Each prompt counts once, each choice by what it generated; `details` adds the cached tokens."""
+    prompt = sum(len(p.token_ids) for p in prompts)
+    completion = sum(choice.completion_tokens for choice in choices)
+    cached = choices[-1].cached_tokens if details and choices else None
+    return Usage(prompt, prompt + completion, completion, None if cached is None else PromptDetails(cached))
+
+
+def usage_json(counts: Usage) -> bytes:
+    """The counts as the last chunk of a stream has them: without nulls."""
+    cached = counts.prompt_tokens_details
+    return b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%b}' % (
+        counts.prompt_tokens,
+        counts.total_tokens,
+        counts.completion_tokens,
+        b"" if cached is None else b',"prompt_tokens_details":{"cached_tokens":%d}' % (cached.cached_tokens or 0),
+    )

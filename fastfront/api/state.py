@@ -1,0 +1,193 @@
+"""What the handlers need of the rest of the process, as the API sees it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from msgspec import Raw
+
+from fastfront import env
+from fastfront.config import ApiConfig
+from fastfront.errors import EngineDeadError
+from fastfront.fast import Outbox, Vocab
+from fastfront.flow import ChatInput, Choice, EventFormat, Generation, ModelInfo, Prompt
+
+
+class Tokenizer(Protocol):
+    """The served model's tokenizer."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Text to ids."""
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """The vocabulary's own spelling of each id, "" where there is none."""
+
+    def join(self, tokens: list[str]) -> str:
+        """The text of spellings, as the tokenizer's decoder joins them."""
+
+    def offsets(self, text: str, add_special_tokens: bool = True) -> list[tuple[int, int]]:
+        """Of each id that `encode` gives, where its characters begin and end in the text."""
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What tokenizer_config.json says."""
+
+
+class Prompter(Protocol):
+    """Builds prompts; a long one in a worker thread. Limits are its own affair: the API only passes them on."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that it uses."""
+
+    def limits(
+        self,
+        *,
+        max_tokens: int | None = None,
+        max_tokens_param: str = "max_tokens",
+        truncate_prompt_tokens: int | None = None,
+        truncation_side: str | None = None,
+    ) -> Any:
+        """The limits of one request's prompts; RequestError if no prompt can meet them."""
+
+    async def chat(self, chat: ChatInput, limits: Any = None) -> Prompt:
+        """Renders the chat template and tokenizes."""
+
+    async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt:
+        """Tokenizes."""
+
+    def ids(self, token_ids: list[int], limits: Any = None) -> Prompt:
+        """Takes ids as they are; RequestError if one is outside the vocabulary."""
+
+    def chat_now(self, chat: ChatInput, limits: Any = None) -> Prompt | None:
+        """As `chat`, without a task; None for what would hold the event loop."""
+
+    def text_now(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt | None:
+        """As `text`, without a task; None for what would hold the event loop."""
+
+    @property
+    def max_token_id(self) -> int:
+        """The largest id that there is."""
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Ids of a text of any length."""
+
+    async def tokenize_chat(self, chat: ChatInput) -> list[int]:
+        """Ids of a conversation of any length."""
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        """The text of ids, special tokens kept, unknown ids left out."""
+
+
+class Frontend(Protocol):
+    """The request side: what there is without an engine."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """The served model."""
+
+    @property
+    def prompter(self) -> Prompter:
+        """Where prompts come from."""
+
+    @property
+    def vocab(self) -> Vocab:
+        """What every id stands for."""
+
+
+class Pipeline(Frontend, Protocol):
+    """Runs generations."""
+
+    async def collect(self, g: Generation) -> list[Choice]:
+        """All choices, whole."""
+
+    async def stream(self, g: Generation, open: Callable[[], Outbox], format: EventFormat) -> list[Choice]:
+        """Writes every event of every choice; the choices once all have ended."""
+
+
+class Limits(NamedTuple):
+    """Limits that vLLM takes from the environment."""
+
+    stop_strings: int = 4
+    sequences: int = 16384
+    prompts: int = 1024
+    bad_words: int = 128
+    any_model_name: bool = False
+
+    @classmethod
+    def from_env(cls) -> Limits:
+        """vLLM's variables."""
+        return cls(
+            env.max_stop_strings(),
+            env.max_n_sequences(),
+            env.max_completion_prompts(),
+            env.max_num_bad_words(),
+            env.skip_model_name_validation(),
+        )
+
+
+class Preparation(Protocol):
+    """What the configured parsers change about a chat request before the engine gets it."""
+
+    def keeps_special_tokens(self, calls_tools: bool) -> bool:
+        """Whether the parsers must see special tokens in the answer's text."""
+
+    def reasoning_ended(self, prompt: list[int], thinking: bool) -> bool | None:
+        """Whether the prompt left no reasoning open; None where nobody here can tell."""
+
+    def call_grammar(self, tools: list[dict[str, Any]], choice: str, single: bool) -> str | None:
+        """The structural tag that holds the answer to calls of `tools` (choice auto, required or forced), if any."""
+
+
+def _lives() -> None:
+    return None
+
+
+@dataclass(slots=True)
+class RenderState:
+    """What the request side's handlers need. `engine_version` is vLLM's, as engines reported it; `version` is ours."""
+
+    pipeline: Frontend
+    engine_version: str
+    version: str
+    native: bool
+    dead: Callable[[], EngineDeadError | None] = _lives
+    settings: ApiConfig = field(default_factory=ApiConfig)
+    limits: Limits = field(default_factory=Limits.from_env)
+    #: Takes an Accept header; a content type and the exposition. None: no /metrics.
+    metrics: Callable[[str], tuple[str, bytes]] | None = None
+    #: A cap on max_tokens that no request lifts: max_new_tokens of an overriding generation config.
+    max_new_tokens: int | None = None
+    in_flight: int = 0
+    fingerprint: str = ""
+    #: What api.openai.recipe has made of requests so far.
+    recipes: dict[Any, Any] = field(default_factory=dict)
+    #: What api.openai.chat.prepare tells reasoning parsers of requests that say nothing of it.
+    parser_kwargs: dict[tuple[bool, bool], tuple[Raw, bool]] = field(default_factory=dict)
+    #: None without parsers.
+    preparation: Preparation | None = None
+    #: The template that the server was given, or that the model has.
+    chat_template: str | None = None
+    #: The server's own template variables.
+    template_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.fingerprint:
+            info = self.pipeline.info
+            model: tuple[Any, ...] = (info.root, info.max_model_len, info.vocab_size, self.engine_version)
+            digest = hashlib.sha256(repr(model).encode()).hexdigest()
+            self.fingerprint = f"vllm-{self.engine_version}-{digest[:8]}"
+
+
+@dataclass(slots=True)
+class ApiState(RenderState):
+    """What all handlers need; one per process."""
+
+    pipeline: Pipeline

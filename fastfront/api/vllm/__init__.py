@@ -1,0 +1,1 @@
+"""vLLM's own routes beside the OpenAI ones."""

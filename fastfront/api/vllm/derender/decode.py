@@ -1,0 +1,66 @@
+"""How the derender routes decode: whole answers with the server's own detokenizer, chunks with the carried window."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import UnsetType
+
+from fastfront.api.openai.usage import Usage
+from fastfront.api.state import RenderState
+from fastfront.api.vllm.derender.request import GenerateUsage, StreamState
+from fastfront.api.vllm.derender.window import advance, check_window, seeded
+from fastfront.fast import Decoder
+
+#: Ids that are decoded in one go before others have their turn.
+TURN = 4096
+#: So many ids before an answer decide how it begins.
+CONTEXT = 64
+LOGPROB_CONTEXT = 4
+
+
+class Decoding:
+    """The decoding of one request's answer."""
+
+    def __init__(self, state: RenderState, skip_special: bool) -> None:
+        self.vocab = state.pipeline.vocab
+        self._tokenizer = state.pipeline.prompter.tokenizer
+        self._skip_special = skip_special
+        self._skip = self._tokenizer.special_ids if skip_special else frozenset[int]()
+
+    async def whole(self, ids: list[int], prompt: list[int] | None) -> str:
+        """The text of a whole answer."""
+        decoder = Decoder(self.vocab, self._skip_special, (prompt or [])[-CONTEXT:])
+        texts: list[str] = []
+        for at in range(0, len(ids), TURN):
+            if at:
+                await asyncio.sleep(0)
+            texts.append(decoder.feed(ids[at : at + TURN]))
+        return "".join(texts) + decoder.finish()
+
+    def start(self, carried: StreamState | None, prompt: list[int] | None) -> StreamState:
+        """The state to go on from; RequestError for one that no server has written."""
+        if carried is None:
+            return seeded(self._tokenizer, self._skip, prompt)
+        check_window(carried)
+        return carried
+
+    def advance(self, carried: StreamState, ids: list[int]) -> str:
+        """The text that a chunk adds."""
+        text = advance(self._tokenizer, self._skip, carried, ids)
+        carried.logprob_context_token_ids = [*carried.logprob_context_token_ids, *ids][-LOGPROB_CONTEXT:]
+        return text
+
+
+def finish_reason(given: str | UnsetType | None, default: str | None) -> str | None:
+    """What the engine's server said, or what it means when it said nothing."""
+    return default if isinstance(given, UnsetType) else given
+
+
+def stream_usage(counts: GenerateUsage | None, prompt_tokens: int | None) -> Usage | None:
+    """The counts of a chunk that has some; the caller knows the prompt's better."""
+    if counts is None:
+        return None
+    prompt = prompt_tokens if prompt_tokens is not None else counts.prompt_tokens or 0
+    tokens = counts.completion_tokens or 0
+    return Usage(prompt, prompt + tokens, tokens)

@@ -1,0 +1,107 @@
+"""The answer of the render routes: a request for vLLM's /inference/v1/generate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fastfront.api.openai.fields import GenerationFields
+from fastfront.api.openai.generation import max_tokens
+from fastfront.api.openai.identity import priority
+from fastfront.api.openai.recipe import Recipe
+from fastfront.api.state import RenderState
+from fastfront.api.vllm.render.params import rendered_params
+from fastfront.errors import RequestError
+from fastfront.flow import Prompt
+
+encode = msgspec.json.Encoder().encode
+Offsets = list[tuple[int, int]]
+
+
+class StreamOptions(msgspec.Struct):
+    """With both keys, as vLLM writes them."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class GenerateRequest(msgspec.Struct, kw_only=True):
+    """Every key that vLLM writes, in its order."""
+
+    request_id: str
+    token_ids: list[int]
+    token_offsets: Offsets | None
+    features: None = None
+    content_parts: None = None
+    sampling_params: msgspec.Raw
+    model: str | None
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: msgspec.Raw | None = None
+    return_token_ids: bool | None = None
+    output_mode: str = "tokens"
+    stream: bool
+    stream_options: StreamOptions | None
+    cache_salt: str | None
+    priority: int
+    kv_transfer_params: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+
+
+def rendered(
+    state: RenderState,
+    fields: GenerationFields,
+    headers: Mapping[str, str],
+    made: Recipe,
+    request_id: str,
+    prompt: Prompt,
+    wanted: int | None,
+    offsets: Offsets | None,
+) -> GenerateRequest:
+    """What the engine would be sent for one prompt; `wanted` tokens were asked for. RequestError as a generation's."""
+    tokens = max_tokens(state, (prompt,), wanted)
+    return GenerateRequest(
+        request_id=request_id,
+        token_ids=prompt.token_ids,
+        token_offsets=offsets,
+        sampling_params=rendered_params(state, fields, made, tokens),
+        model=fields.model,
+        stream=fields.stream is True,
+        stream_options=None if fields.stream_options is None else _stream_options(fields),
+        cache_salt=fields.cache_salt,
+        priority=priority(fields, headers),
+    )
+
+
+def check_renderable(fields: GenerationFields) -> None:
+    """RequestError for what has no GenerateRequest."""
+    if fields.use_beam_search:
+        raise RequestError("Beam search is not supported by the render endpoint")
+
+
+def token_offsets(state: RenderState, prompt: Prompt, add_special_tokens: bool) -> Offsets | None:
+    """Where each id's characters begin and end in the prompt's text; None where there is no text to point into."""
+    if prompt.text is None:
+        return None
+    tokenizer = state.pipeline.prompter.tokenizer
+    offsets = tokenizer.offsets(prompt.text, add_special_tokens)
+    count = len(prompt.token_ids)
+    if count == len(offsets):
+        return offsets
+    ids = tokenizer.encode(prompt.text, add_special_tokens)
+    if prompt.token_ids == ids[:count]:
+        return offsets[:count]
+    return offsets[-count:] if prompt.token_ids == ids[-count:] else None
+
+
+def _stream_options(fields: GenerationFields) -> StreamOptions | None:
+    options = fields.stream_options
+    if options is None or not fields.stream:
+        return None
+    asked = StreamOptions()
+    if options.include_usage is not msgspec.UNSET:
+        asked.include_usage = options.include_usage
+    if options.continuous_usage_stats is not msgspec.UNSET:
+        asked.continuous_usage_stats = options.continuous_usage_stats
+    return asked

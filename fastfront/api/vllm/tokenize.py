@@ -1,0 +1,115 @@
+"""Serves POST /tokenize and POST /detokenize."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from fastfront.api.body import BodyReader
+from fastfront.api.coerce import Problem, body_error
+from fastfront.api.openai.chat.validate import check_media_kwargs, check_messages, check_prompt_flags, check_template
+from fastfront.api.openai.identity import check_model
+from fastfront.api.openai.tools import Tool, plain_tools
+from fastfront.api.state import RenderState
+from fastfront.errors import RequestError
+from fastfront.flow import ChatInput, Handler, HttpRequest, Reply
+
+#: Where tokenizers' own integer ends.
+_MAX_ID = 2**32 - 1
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A text, or a conversation; with both, the conversation counts."""
+
+    model: str | None = None
+    prompt: str | UnsetType = UNSET
+    messages: list[dict[str, Any]] | UnsetType = UNSET
+    #: By default true for a text, false for a conversation.
+    add_special_tokens: bool | UnsetType = UNSET
+    return_token_strs: bool | None = False
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    tools: list[Tool] | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Ids to turn into text."""
+
+    model: str | None = None
+    tokens: list[Annotated[int, Meta(ge=0, le=2**63 - 1)]]
+
+
+class TokenizeResponse(msgspec.Struct):
+    """The ids, and their spelling in the vocabulary where it is wanted."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeResponse(msgspec.Struct):
+    """The text."""
+
+    prompt: str
+
+
+def tokenize(state: RenderState) -> Handler:
+    """The handler of /tokenize."""
+    reader = BodyReader(TokenizeRequest)
+
+    async def handle(request: HttpRequest, reply: Reply) -> None:
+        body = reader.read(request)
+        check_model(body.model, state.pipeline.info.names, state.limits)
+        if body.prompt is UNSET and body.messages is UNSET:
+            sent = msgspec.json.decode(request.body)
+            fields = ("prompt", "messages")
+            raise body_error([Problem("missing", ("body", name), "Field required", sent) for name in fields])
+        ids = await _ids(state, body)
+        strings = state.pipeline.prompter.tokenizer.tokens(ids) if body.return_token_strs else None
+        answer = TokenizeResponse(len(ids), state.pipeline.info.max_model_len, ids, strings)
+        reply.send(200, msgspec.json.encode(answer))
+
+    return handle
+
+
+def detokenize(state: RenderState) -> Handler:
+    """The handler of /detokenize."""
+    reader = BodyReader(DetokenizeRequest)
+
+    async def handle(request: HttpRequest, reply: Reply) -> None:
+        body = reader.read(request)
+        check_model(body.model, state.pipeline.info.names, state.limits)
+        if body.tokens and max(body.tokens) > _MAX_ID:
+            raise RequestError("number too large to fit in target type", limit=_MAX_ID)
+        text = await state.pipeline.prompter.detokenize(body.tokens)
+        reply.send(200, msgspec.json.encode(DetokenizeResponse(text)))
+
+    return handle
+
+
+async def _ids(state: RenderState, body: TokenizeRequest) -> list[int]:
+    prompter = state.pipeline.prompter
+    if isinstance(body.messages, list):
+        check_messages(body.messages)
+        check_prompt_flags(body.add_generation_prompt, body.continue_final_message)
+        check_template(body.chat_template, body.chat_template_kwargs, state.settings)
+        check_media_kwargs(body.media_io_kwargs, body.mm_processor_kwargs)
+        return await prompter.tokenize_chat(
+            ChatInput(
+                messages=body.messages,
+                tools=plain_tools(body.tools),
+                chat_template=body.chat_template,
+                chat_template_kwargs=body.chat_template_kwargs or {},
+                add_generation_prompt=body.add_generation_prompt,
+                continue_final_message=body.continue_final_message,
+                add_special_tokens=body.add_special_tokens is True,
+            )
+        )
+    return await prompter.tokenize(str(body.prompt), body.add_special_tokens is not False)

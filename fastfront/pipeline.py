@@ -1,0 +1,278 @@
+"""Joins the stages for one request: prompts to engine requests, engine steps to choices; and it owns the abort.
+
+A generation opens one native stream for each choice and gives each to the engine. From then on the engine link feeds
+the streams; Python runs again for a choice's first output and for its end. Whoever awaits a generation and is cancelled
+(the client left) aborts, by that, everything of it that an engine is still busy with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from fastfront.engine.link import EngineLink
+from fastfront.errors import EngineRequestError
+from fastfront.fast import Outbox, Patterns, Router, Step, Stream, Vocab, escape
+from fastfront.flow import (
+    FINISH_REASONS,
+    Choice,
+    EngineRequest,
+    EventFormat,
+    Generation,
+    ModelInfo,
+    Prompt,
+    SamplingParams,
+)
+from fastfront.prompt.prompter import Prompter
+
+log = logging.getLogger(__name__)
+
+#: So many ids before an answer decide how it begins (an unfinished character, a leading space).
+CONTEXT = 64
+PREFILL_STATS = 11  # its place in an EngineCoreOutput (wire d.8)
+_decode_output = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+class _PrefillStats(msgspec.Struct):
+    num_cached_tokens: int = 0
+
+
+_decode_prefill = msgspec.msgpack.Decoder(_PrefillStats | None).decode
+
+
+class Observer(Protocol):
+    """Who counts what happens to requests (metrics). Times are in seconds."""
+
+    def observe_first_token(self, engine: int, seconds: float) -> None:
+        """A choice's first output came `seconds` after its request arrived."""
+
+    def observe_finished(
+        self, engine: int, finish_reason: str, prompt_tokens: int, generated_tokens: int, seconds: float
+    ) -> None:
+        """A choice ended `seconds` after its request arrived."""
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(stop: tuple[str, ...]) -> Patterns:
+    """The stop strings as patterns; clients send the same few again and again."""
+    return Patterns(stop)
+
+
+class Pipeline:
+    """Runs generations on the engines behind `link`, whose router is `router`."""
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        prompter: Prompter,
+        vocab: Vocab,
+        link: EngineLink,
+        router: Router,
+        observer: Observer | None = None,
+    ) -> None:
+        self.info = info
+        self.prompter = prompter
+        self.vocab = vocab
+        self.link = link
+        self.router = router
+        self.observer = observer
+
+    async def collect(self, g: Generation) -> list[Choice]:
+        """All choices, whole. EngineError if an engine fails; RequestError for what an engine must not get."""
+        return await _Job(self, g).run()
+
+    async def stream(self, g: Generation, open: Callable[[], Outbox], format: EventFormat) -> list[Choice]:
+        """Writes every event of every choice to the outbox that `open` gives once the engines have taken all requests.
+
+        The choices, once all have ended, carry of their text what their last event did.
+        """
+        return await _Job(self, g, open, format).run()
+
+
+class _Job:
+    """One generation under way."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        g: Generation,
+        open: Callable[[], Outbox] | None = None,
+        format: EventFormat | None = None,
+    ) -> None:
+        self.pipeline = pipeline
+        self.g = g
+        self.open = open
+        self.format = format
+        self.outbox: Outbox | None = None
+        self.arrival = time.monotonic()
+        self.choices = [
+            _OpenChoice(self, index, prompt)
+            for index, prompt in enumerate(prompt for prompt in g.prompts for _ in range(g.n))
+        ]
+        self.left = len(self.choices)
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> list[Choice]:
+        try:
+            for choice in self.choices:
+                choice.submit()
+            if self.open is not None:
+                self.outbox = self.open()
+                for choice in self.choices:
+                    choice.write_to(self.outbox)
+            if self.choices:
+                await self.done
+        finally:
+            self.abort()
+        return [choice.result for choice in self.choices if choice.result is not None]
+
+    def abort(self) -> None:
+        """Ends what is still open."""
+        still_open = [choice for choice in self.choices if choice.is_open]
+        self.pipeline.link.abort([choice.request_id for choice in still_open])
+        for choice in still_open:
+            choice.is_open = False
+            choice.observe("abort")
+
+    def one_ended(self) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class _OpenChoice:
+    """The owner of one native stream."""
+
+    __slots__ = ("cached_tokens", "engine", "index", "is_open", "job", "prompt", "request_id", "result", "stream")
+
+    def __init__(self, job: _Job, index: int, prompt: Prompt) -> None:
+        self.job = job
+        self.index = index
+        self.prompt = prompt
+        self.request_id = ""
+        self.is_open = False
+        self.engine: int | None = None  # the rank that has it
+        self.cached_tokens: int | None = None
+        self.result: Choice | None = None
+        g, text = job.g, job.g.text
+        self.stream = Stream(
+            self,
+            job.pipeline.vocab,
+            text.skip_special_tokens,
+            prompt.token_ids[-CONTEXT:],
+            compiled(text.stop) if text.stop else None,
+            text.include_stop_str_in_output,
+            g.sampling.min_tokens,
+            text.return_token_ids,
+            g.stream_interval,
+        )
+
+    def submit(self) -> None:
+        """Gives the request to an engine."""
+        g, pipeline = self.job.g, self.job.pipeline
+        self.request_id = pipeline.router.open(self.stream, g.request_id)
+        self.is_open = True
+        self.engine = pipeline.link.submit(
+            EngineRequest(
+                request_id=self.request_id,
+                external_req_id=g.request_id,
+                prompt_token_ids=self.prompt.token_ids,
+                sampling=self._sampling(),
+                arrival_time=time.time(),
+                cache_salt=g.cache_salt,
+                priority=g.priority,
+                data_parallel_rank=g.data_parallel_rank,
+                session_id=g.session_id,
+                trace_headers=g.trace_headers,
+            )
+        )
+
+    def _sampling(self) -> SamplingParams:
+        """The shared parameters, with this choice's own seed and room."""
+        sampling, n = self.job.g.sampling, self.job.g.n
+        changes: dict[str, Any] = {}
+        if n > 1 and sampling.seed is not None:
+            changes["seed"] = sampling.seed + self.index % n
+        room = self.job.pipeline.info.max_model_len - len(self.prompt.token_ids)
+        if sampling.max_tokens is None or sampling.max_tokens > room:
+            changes["max_tokens"] = room
+        return msgspec.structs.replace(sampling, **changes) if changes else sampling
+
+    def write_to(self, outbox: Outbox) -> None:
+        """Turns the stream's text into events."""
+        format = self.job.format
+        assert format is not None
+        prompt_tokens = len(self.prompt.token_ids)
+        tail = format.tail(self.index, prompt_tokens)
+        self.stream.to_outbox(outbox, format.opening(self.index), format.head(self.index), tail, prompt_tokens)
+
+    # --- what the engine link calls ---
+
+    def on_step(self, step: Step) -> None:
+        if step.raw is not None and self.cached_tokens is None:
+            self._read_prefill(step.raw)
+        if step.finish_reason >= 0:
+            self._finish(step)
+
+    def on_error(self, error: Exception) -> None:
+        self.is_open = False
+        self.job.fail(error)
+
+    def _finish(self, step: Step) -> None:
+        self.is_open = False
+        job, stream = self.job, self.stream
+        reason = FINISH_REASONS[step.finish_reason]
+        self.observe(reason)
+        if reason == "error":
+            if step.text and job.outbox is not None:
+                job.outbox.append(self._event(step.text))
+            job.fail(EngineRequestError("the engine ended the request with an error"))
+            return
+        self.result = Choice(
+            self.index,
+            step.text,
+            reason,
+            step.stop_reason,
+            len(self.prompt.token_ids),
+            stream.tokens,
+            self.cached_tokens,
+            stream.token_ids,
+        )
+        if job.outbox is not None and job.format is not None:
+            job.outbox.append(job.format.last(self.result))
+        job.one_ended()
+
+    def _event(self, text: str) -> bytes:
+        """An event like those that the stream writes itself."""
+        format, prompt_tokens = self.job.format, len(self.prompt.token_ids)
+        assert format is not None
+        first, *counted = format.tail(self.index, prompt_tokens)
+        event = format.head(self.index) + escape(text) + first
+        for count, piece in zip((prompt_tokens + self.stream.tokens, self.stream.tokens), counted, strict=False):
+            event += b"%d%b" % (count, piece)
+        return event
+
+    def _read_prefill(self, raw: bytes) -> None:
+        fields: Sequence[msgspec.Raw] = _decode_output(raw)
+        if len(fields) > PREFILL_STATS and (stats := _decode_prefill(fields[PREFILL_STATS])) is not None:
+            self.cached_tokens = stats.num_cached_tokens
+
+    def observe(self, reason: str) -> None:
+        """Tells the metrics that the choice has ended; one that never reached an engine did not begin either."""
+        observer, stream, arrival = self.job.pipeline.observer, self.stream, self.job.arrival
+        if observer is None or self.engine is None:
+            return
+        if stream.tokens:
+            observer.observe_first_token(self.engine, stream.first_at - arrival)
+        seconds = (stream.last_at if reason != "abort" else time.monotonic()) - arrival
+        observer.observe_finished(self.engine, reason, len(self.prompt.token_ids), stream.tokens, seconds)

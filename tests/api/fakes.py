@@ -1,0 +1,315 @@
+"""A pipeline without an engine, and a reply without a connection, for the handlers of api/."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from fastfront.api.errors import render_error
+from fastfront.api.routes import routes
+from fastfront.api.state import ApiState, Limits
+from fastfront.config import ApiConfig
+from fastfront.errors import EngineDeadError, RequestError
+from fastfront.fast import Flusher, Outbox, Vocab, escape
+from fastfront.flow import ChatInput, Choice, EventFormat, Generation, Handler, HttpRequest, ModelInfo, Prompt
+from fastfront.process import vocabulary
+
+QWEN = ModelInfo(
+    names=["m", "alias"],
+    root="models/qwen3",
+    max_model_len=2048,
+    vocab_size=151936,
+    eos_token_id=151645,
+    extra_eos_token_ids=[151643],
+    created=1796024516,
+)
+
+
+CHARS = Vocab([chr(code).encode() for code in range(0xD800)])
+
+
+class CharTokenizer:
+    """One id per character: its code point."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return [ord(character) for character in text]
+
+    special_ids: frozenset[int] = frozenset()
+    config: ClassVar[dict[str, Any]] = {"tokenizer_class": "Chars", "eos_token": {"content": "<eos>", "special": True}}
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        return [chr(token_id) for token_id in ids]
+
+    def join(self, tokens: list[str]) -> str:
+        return "".join(tokens)
+
+    def offsets(self, text: str, add_special_tokens: bool = True) -> list[tuple[int, int]]:
+        return [(at, at + 1) for at in range(len(text))]
+
+
+class CharPrompter:
+    """Prompts of CharTokenizer, with the limits that the handlers count on."""
+
+    def __init__(self, info: ModelInfo) -> None:
+        self.info = info
+        self.tokenizer = CharTokenizer()
+        self.chats: list[ChatInput] = []
+        self.limits_asked: list[dict[str, Any]] = []
+
+    def limits(self, **asked: Any) -> Any:
+        self.limits_asked.append(asked)
+        wanted = asked.get("max_tokens")
+        if wanted is not None and wanted > self.info.max_model_len:
+            raise RequestError("too many tokens", param=asked.get("max_tokens_param", "max_tokens"), value=wanted)
+        return asked
+
+    async def chat(self, chat: ChatInput, limits: Any = None) -> Prompt:
+        return self._made(chat)
+
+    def _made(self, chat: ChatInput) -> Prompt:
+        self.chats.append(chat)
+        text = "".join(f"<{message['role']}>{message.get('content') or ''}" for message in chat.messages)
+        return Prompt(self.tokenizer.encode(text), text)
+
+    async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt:
+        return Prompt(self.tokenizer.encode(text), text)
+
+    def chat_now(self, chat: ChatInput, limits: Any = None) -> Prompt | None:
+        """None for a chat of many messages."""
+        if len(chat.messages) > 8:
+            return None
+        return self._made(chat)
+
+    def text_now(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt | None:
+        """None for a long text."""
+        return None if len(text) > 100 else Prompt(self.tokenizer.encode(text), text)
+
+    @property
+    def max_token_id(self) -> int:
+        return self.info.vocab_size - 1
+
+    def ids(self, token_ids: list[int], limits: Any = None) -> Prompt:
+        if max(token_ids) >= self.info.vocab_size:
+            raise RequestError(f"Token id {max(token_ids)} is out of vocabulary", param="prompt")
+        return Prompt(token_ids)
+
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens)
+
+    async def tokenize_chat(self, chat: ChatInput) -> list[int]:
+        return (await self.chat(chat)).token_ids
+
+    async def detokenize(self, token_ids: list[int]) -> str:
+        return "".join(map(chr, token_ids))
+
+
+@dataclass
+class Script:
+    """What every choice answers: pieces of text, one engine step each, and how it ends."""
+
+    pieces: Sequence[str] = ("Hello", " world")
+    finish_reason: str = "stop"
+    stop_reason: int | str | None = None
+    cached_tokens: int | None = 0
+    #: Raised after this many events of a stream (of a whole answer: at once).
+    error: Exception | None = None
+    error_after: int = 1
+
+
+class FakePipeline:
+    """Answers every generation by the script and keeps what it was asked."""
+
+    def __init__(self, info: ModelInfo, prompter: Any = None) -> None:
+        self.info = info
+        self.prompter: Any = prompter or CharPrompter(info)
+        self.script = Script()
+        self.asked: list[Generation] = []
+
+    @property
+    def vocab(self) -> Vocab:
+        """The tokenizer's."""
+        return CHARS if isinstance(self.prompter, CharPrompter) else vocabulary(self.prompter.tokenizer)
+
+    def _choices(self, g: Generation) -> list[Choice]:
+        script = self.script
+        count = len(script.pieces)
+        return [
+            Choice(
+                index,
+                "".join(script.pieces),
+                script.finish_reason,
+                script.stop_reason,
+                len(g.prompts[index // g.n].token_ids),
+                count,
+                script.cached_tokens,
+                list(range(count)) if g.text.return_token_ids else None,
+            )
+            for index in range(len(g.prompts) * g.n)
+        ]
+
+    async def collect(self, g: Generation) -> list[Choice]:
+        self.asked.append(g)
+        if self.script.error is not None:
+            raise self.script.error
+        return self._choices(g)
+
+    async def stream(self, g: Generation, open: Callable[[], Outbox], format: EventFormat) -> list[Choice]:
+        self.asked.append(g)
+        script, choices, events = self.script, self._choices(g), 0
+        if script.error is not None and script.error_after < 0:
+            raise script.error
+        outbox = open()
+        for choice in choices:
+            outbox.append(format.opening(choice.index))
+        for at, piece in enumerate(script.pieces):
+            for choice in choices:
+                if script.error is not None and events >= script.error_after:
+                    raise script.error
+                events += 1
+                if at + 1 < len(script.pieces):
+                    outbox.append(_event(format, choice, piece, at + 1))
+                    continue
+                last = {**{name: getattr(choice, name) for name in choice.__struct_fields__}, "text": piece}
+                outbox.append(format.last(Choice(**last)))
+        return choices
+
+
+def _event(format: EventFormat, choice: Choice, text: str, tokens: int) -> bytes:
+    tail = format.tail(choice.index, choice.prompt_tokens)
+    event = format.head(choice.index) + escape(text) + tail[0]
+    if len(tail) == 3:
+        event += b"%d%b%d%b" % (choice.prompt_tokens + tokens, tail[1], tokens, tail[2])
+    return event
+
+
+@dataclass
+class Answer:
+    """What a client would get."""
+
+    status: int = 0
+    body: bytes = b""
+    content_type: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    closed: bool = False
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        return self.json["error"]
+
+    @property
+    def events(self) -> list[Any]:
+        """A stream's events; the last must be [DONE]."""
+        blocks = self.body.decode().split("\n\n")
+        assert blocks.pop() == ""
+        assert all(block.startswith("data: ") for block in blocks)
+        assert blocks.pop() == "data: [DONE]"
+        assert self.closed
+        return [json.loads(block[6:]) for block in blocks]
+
+
+class FakeReply:
+    """Collects an answer."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+        self.outbox: Outbox | None = None
+        self.flusher = Flusher()
+
+    def send(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str | None = "application/json",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self.answer = Answer(status, body, content_type, dict(headers), True)
+
+    def open_stream(self, status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> Outbox:
+        assert self.outbox is None
+        self.answer = Answer(status, b"", content_type, dict(headers))
+        self.outbox = Outbox(self.flusher, self, -1, 1 << 20, False)
+        return self.outbox
+
+    def close_stream(self) -> None:
+        self.flusher.flush()
+        self.answer.closed = True
+
+    def outbox_blocked(self, data: bytes) -> None:
+        self.answer.body += data
+
+    def outbox_overflow(self) -> None:
+        raise AssertionError("a test's stream is never this long")
+
+    def outbox_error(self, error: OSError) -> None:
+        raise error
+
+
+class Client:
+    """Calls the handlers as the HTTP server does."""
+
+    def __init__(
+        self,
+        info: ModelInfo = QWEN,
+        prompter: Any = None,
+        settings: ApiConfig | None = None,
+        limits: Limits | None = None,
+        metrics: Callable[[str], tuple[str, bytes]] | None = None,
+    ) -> None:
+        self.pipeline = FakePipeline(info, prompter)
+        self.dead: EngineDeadError | None = None
+        self.state = ApiState(
+            pipeline=self.pipeline,
+            engine_version="0.32.0",
+            version="0.1.0",
+            native=False,
+            dead=lambda: self.dead,
+            settings=settings or ApiConfig(),
+            limits=limits or Limits(),
+            metrics=metrics,
+        )
+        self.handlers = {(method, path): handler for method, path, handler in routes(self.state)}
+
+    @property
+    def generation(self) -> Generation:
+        """The last one that the pipeline was asked for."""
+        return self.pipeline.asked[-1]
+
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Answer:
+        """Sends `body` as JSON, or as it is if it is bytes."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.call("POST", path, data, {"content-type": "application/json", **(headers or {})})
+
+    def complete(self, **body: Any) -> Answer:
+        """A completion with a prompt unless one is given."""
+        return self.post("/v1/completions", {"prompt": "Hi", **body})
+
+    def chat(self, **body: Any) -> Answer:
+        """A chat completion with a message unless some are given."""
+        return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], **body})
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
+        """Without a body."""
+        return self.call("GET", path, b"", headers or {})
+
+    def call(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        reply = FakeReply()
+        request = HttpRequest(method, path, "", headers, body, "test")
+        try:
+            asyncio.run(_answered(self.handlers[method, path], request, reply))
+        except Exception as error:
+            status, data, content_type, extra = render_error(error)
+            return Answer(status, data, content_type, dict(extra), True)
+        return reply.answer
+
+
+async def _answered(handler: Handler, request: HttpRequest, reply: FakeReply) -> None:
+    work = handler(request, reply)
+    if work is not None:
+        await work

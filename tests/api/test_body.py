@@ -1,0 +1,162 @@
+"""Bodies: what pydantic takes is taken, what it refuses is refused in its words."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from fastfront.api import body as body_module
+from fastfront.api.body import BodyReader
+from fastfront.api.openai.completions.request import CompletionRequest
+from fastfront.errors import BodyError
+from fastfront.flow import HttpRequest
+
+JSON = {"content-type": "application/json"}
+reader = BodyReader(CompletionRequest)
+
+
+def read(data: Any, headers: dict[str, str] = JSON) -> CompletionRequest:
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return reader.read(HttpRequest("POST", "/", "", headers, raw, ""))
+
+
+@pytest.mark.parametrize(
+    "field, sent, taken",
+    [
+        ("max_tokens", "5", 5),
+        ("max_tokens", " 5 ", 5),
+        ("max_tokens", 5.0, 5),
+        ("max_tokens", "5.0", 5),
+        ("max_tokens", True, 1),
+        ("max_tokens", None, None),
+        ("temperature", "0.5", 0.5),
+        ("temperature", 1, 1.0),
+        ("temperature", True, 1.0),
+        ("temperature", None, None),
+        ("stream", "yes", True),
+        ("stream", "OFF", False),
+        ("stream", 1, True),
+        ("stream", 0.0, False),
+        ("stream", None, None),
+        ("echo", "t", True),
+        ("seed", "7", 7),
+        ("stop", "x", "x"),
+        ("stop", "5", "5"),
+        ("stop", ["x"], ["x"]),
+        ("stop", None, None),
+        ("stop_token_ids", ["5"], [5]),
+        ("stop_token_ids", None, None),
+        ("logit_bias", {"5": "1.5"}, {"5": 1.5}),
+        ("prompt", ["5", "6"], ["5", "6"]),
+        ("prompt", [[1.0, 2]], [[1, 2]]),
+        ("n", "2", 2),
+        ("vllm_xargs", {"a": 1, "b": 2.5, "c": "x", "d": [1, "y"]}, {"a": 1, "b": 2.5, "c": "x", "d": [1, "y"]}),
+    ],
+)
+def test_taken(field: str, sent: object, taken: object) -> None:
+    got = getattr(read({field: sent}), field)
+    assert got == taken
+    assert type(got) is type(taken)
+
+
+@pytest.mark.parametrize(
+    "field, sent, kind, param",
+    [
+        ("max_tokens", "five", "int_parsing", "body.max_tokens"),
+        ("max_tokens", 5.5, "int_from_float", "body.max_tokens"),
+        ("max_tokens", [], "int_type", "body.max_tokens"),
+        ("temperature", "hot", "float_parsing", "body.temperature"),
+        ("temperature", {}, "float_type", "body.temperature"),
+        ("stream", "maybe", "bool_parsing", "body.stream"),
+        ("stream", [], "bool_type", "body.stream"),
+        ("ignore_eos", None, "bool_type", "body.ignore_eos"),
+        ("min_tokens", None, "int_type", "body.min_tokens"),
+        ("n", None, "int_type", "body.n"),
+        ("priority", None, "int_type", "body.priority"),
+        ("request_id", None, "string_type", "body.request_id"),
+        ("bad_words", None, "list_type", "body.bad_words"),
+        ("bad_words", "AI", "list_type", "body.bad_words"),
+        ("length_penalty", None, "float_type", "body.length_penalty"),
+        ("user", 5, "string_type", "body.user"),
+        ("seed", 2**63, "less_than_equal", "body.seed"),
+        ("truncate_prompt_tokens", -2, "greater_than_equal", "body.truncate_prompt_tokens"),
+        ("truncation_side", "top", "literal_error", "body.truncation_side"),
+        ("mm_payload", "zz", "literal_error", "body.mm_payload"),
+        ("routed_experts_prompt_start", -1, "greater_than_equal", "body.routed_experts_prompt_start"),
+        ("logit_bias", {"5": None}, "float_type", "body.logit_bias.5"),
+        ("logit_bias", [], "dict_type", "body.logit_bias"),
+        ("stop_token_ids", [1, "x"], "int_parsing", "body.stop_token_ids.1"),
+        ("stream_options", 5, "model_attributes_type", "body.stream_options"),
+        ("vllm_xargs", {"a": {"b": 1}}, "string_type", "body.vllm_xargs.a"),
+        ("prompt", [-1], "greater_than_equal", "body.prompt.0"),
+    ],
+)
+def test_refused(field: str, sent: object, kind: str, param: str) -> None:
+    with pytest.raises(BodyError) as caught:
+        read({field: sent})
+    assert caught.value.param == param
+    assert f"{{'type': '{kind}', 'loc': '{param}', 'msg': " in caught.value.message
+
+
+def test_every_fault_is_counted() -> None:
+    with pytest.raises(BodyError, match=r"^2 validation errors:\n") as caught:
+        read({"temperature": "hot", "top_p": "wide"})
+    assert caught.value.message.count("\n") == 2
+
+
+def test_many_faults_make_a_short_answer() -> None:
+    with pytest.raises(BodyError) as caught:
+        read({"stop_token_ids": ["x"] * 10_000})
+    assert caught.value.message.startswith("10000 validation errors:")
+    assert caught.value.message.endswith("...and 9990 more errors")
+    assert len(caught.value.message) < 3000
+
+
+@pytest.mark.parametrize("value, text", [("NaN", "nan"), ("Infinity", "inf"), ("1e999", "inf")])
+def test_numbers_that_are_none(value: str, text: str) -> None:
+    assert str(read(b'{"temperature": %b}' % value.encode()).temperature) == text
+
+
+@pytest.mark.parametrize(
+    "data, param",
+    [
+        (b"", "body"),
+        (b"[1,2]", "body"),
+        (b'{"model": "m", "prompt": "x"', "body.28"),
+        (b'{"prompt": "\\ud800"}', "body"),
+        (b'{"prompt": "\xff"}', None),
+        (b'{"kv_transfer_params": ' + b"[" * 100_000, None),
+    ],
+)
+def test_no_json(data: bytes, param: str | None) -> None:
+    with pytest.raises(BodyError) as caught:
+        read(data)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+def test_content_type(kind: str) -> None:
+    assert read({}, {"content-type": kind}).prompt is None
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-type": "text/plain"}])
+def test_other_content_type(headers: dict[str, str]) -> None:
+    with pytest.raises(BodyError, match="Only 'application/json' is allowed"):
+        read({}, headers)
+
+
+def test_unknown_fields_are_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_module, "_warned", set())
+    with caplog.at_level(logging.WARNING):
+        assert read({"prompt": "x", "best_of": 1, "max_tokens": 3}).max_tokens == 3
+        assert read({"prompt": "x", "best_of": 1, "max_tokens": "3"}).max_tokens == 3
+    assert [record.args for record in caplog.records] == [("best_of",)]
+
+
+def test_nested_unknown_fields_pass() -> None:
+    options = read({"stream_options": {"include_usage": True, "more": 1}}).stream_options
+    assert options is not None
+    assert options.include_usage is True

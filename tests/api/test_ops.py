@@ -1,0 +1,69 @@
+"""Health, version, load, metrics, models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fastfront.api.state import ApiState, Limits
+from fastfront.errors import EngineDeadError
+from tests.api.fakes import Client
+
+if TYPE_CHECKING:
+    from fastfront.api import state
+    from fastfront.pipeline import Pipeline
+
+    def fits(real: Pipeline) -> state.Pipeline:
+        """The real pipeline is what the handlers ask for (checked by mypy)."""
+        return real
+
+
+@pytest.mark.parametrize("method, path", [("GET", "/health"), ("GET", "/ping"), ("POST", "/ping")])
+def test_health(client: Client, method: str, path: str) -> None:
+    alive = client.call(method, path, b"", {})
+    assert (alive.status, alive.body, alive.content_type) == (200, b"", None)
+    client.dead = EngineDeadError("gone")
+    dead = client.call(method, path, b"", {})
+    assert (dead.status, dead.body) == (503, b"")
+
+
+def test_version(client: Client) -> None:
+    assert client.get("/version").json == {"version": "0.32.0", "fastfront_version": "0.1.0", "native": False}
+
+
+def test_load(client: Client) -> None:
+    assert client.get("/load").body == b'{"server_load":0}'
+    client.state.in_flight = 3
+    assert client.get("/load").json == {"server_load": 3}
+
+
+def test_metrics() -> None:
+    client = Client(metrics=lambda accept: (f"for {accept}", b"text"))
+    answer = client.get("/metrics", {"accept": "x"})
+    assert (answer.body, answer.content_type) == (b"text", "for x")
+    assert ("GET", "/metrics") not in Client().handlers
+
+
+def test_models(client: Client) -> None:
+    data = client.get("/v1/models").json["data"]
+    assert [(card["id"], card["root"], card["max_model_len"]) for card in data] == [
+        ("m", "models/qwen3", 2048),
+        ("alias", "models/qwen3", 2048),
+    ]
+    assert data[0]["created"] == data[0]["permission"][0]["created"] == 1796024516
+
+
+def test_limits_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Limits.from_env() == Limits()
+    monkeypatch.setenv("VLLM_MAX_STOP_STRINGS", "7")
+    monkeypatch.setenv("VLLM_SKIP_MODEL_NAME_VALIDATION", "1")
+    assert Limits.from_env() == Limits(stop_strings=7, any_model_name=True)
+
+
+def test_fingerprint_tells_models_apart(client: Client) -> None:
+    def fingerprint(version: str) -> str:
+        return ApiState(client.pipeline, version, "0", False, lambda: None).fingerprint
+
+    assert fingerprint("0.32.0") == fingerprint("0.32.0") == client.state.fingerprint
+    assert fingerprint("0.32.1").startswith("vllm-0.32.1-")

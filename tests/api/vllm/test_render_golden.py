@@ -1,0 +1,96 @@
+"""vLLM's own answers of its render server (features/render_derender.jsonl) against ours to the same requests."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastfront.config import ApiConfig
+from fastfront.parse.prepare import Preparation
+from tests.api.fakes import Client
+
+LENGTH = 40960
+#: Chats that a parser would have to read are refused by name until there is one.
+PARSED = re.compile(
+    r"derender\.chat_(plain|reasoning|tool|tool_required|two_choices|stop_reason|logprobs|empty_ids|null_ids|unknown_id"
+    r"|huge_id|return_ids|include_reasoning_false|stream_(plain|think|tool)\..*|stream_no_prompt_ids|stream_two)"
+)
+#: The routes are always served here.
+OFF = re.compile(r"off\..*")
+#: Wrong bodies. vLLM tells what both forms of the body lack, we what the one lacks that `stream` asks for.
+OTHER_WORDS = (
+    "derender.chat_negative",
+    "derender.chat_text_mode",
+    "derender.chat_missing",
+    "derender.comp_len_mismatch",
+)
+#: Ours is refused: a state that no server has written, over which vLLM loses text; or in words of its own.
+REFUSED = {
+    "derender.comp_stream_bad_state": "stream_state: prefix_offset (9) must not be more than read_offset (12)",
+    "derender.chat_stream_bad_state": "fastfront does not derender chats",
+}
+
+
+@pytest.fixture(scope="module")
+def plain(qwen: Callable[..., Client]) -> Client:
+    return qwen(LENGTH, ("m",))
+
+
+@pytest.fixture(scope="module")
+def parsing(qwen: Callable[..., Client]) -> Client:
+    client = qwen(LENGTH, ("m",))
+    client.state.settings = ApiConfig(tool_call_parser="hermes", reasoning_parser="qwen3")
+    token_id = client.pipeline.prompter.tokenizer.token_to_id
+    client.state.preparation = Preparation("hermes", "qwen3", token_id)
+    return client
+
+
+def _fixed(value: Any) -> Any:
+    """Without what differs each time: made-up ids, and the time."""
+    if isinstance(value, list):
+        return [_fixed(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fixed = {key: _fixed(item) for key, item in value.items() if key != "created"}
+    if "request_id" in fixed:
+        fixed["request_id"] = re.sub(r"-[0-9a-f]{16}", "-ID", fixed["request_id"])
+    return fixed
+
+
+def test_golden(shared: Path, plain: Client, parsing: Client) -> None:
+    seen = refused = 0
+    for line in (shared / "features" / "render_derender.jsonl").read_text().splitlines():
+        pair = json.loads(line)
+        name: str = pair["name"]
+        if OFF.fullmatch(name):
+            continue
+        answer = (plain if name.startswith("nop.") else parsing).post(pair["path"], pair["body"])
+        want = json.loads(pair["response_text"])
+        assert answer.content_type == pair["content_type"], name
+        if PARSED.fullmatch(name):
+            assert answer.status == 400, name
+            assert answer.error["message"].startswith("fastfront does not derender chats"), name
+            refused += 1
+            continue
+        seen += 1
+        if name in REFUSED:
+            assert answer.status == 400, name
+            assert answer.error["message"].startswith(REFUSED[name]), name
+            continue
+        assert answer.status == pair["status"], (name, answer.body)
+        if name == "render.chat_too_long":
+            # vLLM stops counting one above the limit
+            want["error"]["message"] = answer.error["message"]
+            assert re.search(r"maximum context length is 40960 tokens.* contains 4\d{4} input tokens", str(want))
+        if name in OTHER_WORDS:
+            assert answer.error["type"] == want["error"]["type"], name
+            assert answer.error["param"].startswith("body"), name
+            continue
+        # the keys' order too
+        assert json.dumps(_fixed(answer.json)) == json.dumps(_fixed(want)), name
+    assert (seen, refused) == (39, 28)
