@@ -1,0 +1,1 @@
+"""The command line: flags to records (`config.py`), commands to the modules that run them."""

@@ -1,0 +1,205 @@
+"""What every serving process does: load the model's files, listen, run until it is told to stop, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
+
+import uvloop
+
+from fastfront.api.errors import render_error
+from fastfront.api.routes import Routes
+from fastfront.config import HttpConfig, RenderConfig
+from fastfront.fast import NATIVE, Flusher, Vocab
+from fastfront.http.auth import Keys
+from fastfront.http.cors import Cors
+from fastfront.http.listener import Listener, adopt, bind_tcp, bind_unix
+from fastfront.http.router import Router
+from fastfront.http.server import Server
+from fastfront.http.settings import Settings
+from fastfront.http.tls import server_context
+from fastfront.prompt.mistral import AnyTokenizer
+from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
+from fastfront.text.vocab import build_vocab
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+#: Ends the process: with a result because somebody asked, with an exception because it cannot go on.
+Stop = asyncio.Future[None]
+
+
+class Process(ABC):
+    """The process, from its configuration to its end."""
+
+    def __init__(self, config: RenderConfig, stop: Stop) -> None:
+        self.config = config
+        self.stop = stop
+        self.flusher = Flusher()
+        self._hurry = asyncio.Event()  # a second signal: no more draining
+        self._listener: Listener | None = None
+        self._prompter: Prompter | None = None
+        self._server: Server | None = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Returns once it serves; StartError or ConfigError."""
+
+    async def load(self) -> Prompter:
+        """Binds the address, so that a start in vain ends early, and loads the model's files."""
+        self._listener = _listener(self.config.http)
+        self._prompter = await in_thread(load_prompter, _prompt_settings(self.config))
+        return self._prompter
+
+    async def serve(self, routes: Routes) -> None:
+        """Listens; `load` has been called."""
+        assert self._listener is not None and self._prompter is not None
+        self._server = _server(self.config.http, routes, self.flusher)
+        await self._server.start([self._listener])
+        # What was built until now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        where = self.config.http.uds or f"port {self._listener.port()}"
+        name = self._prompter.info.names[0]
+        log.info("serving %s on %s (%s)", name, where, "native" if NATIVE else "pure Python")
+
+    async def close(self) -> None:
+        """Drains as long as the configuration says, then takes everything down; also what a start has only begun."""
+        if self._server is not None:
+            await self._drain(self._server)
+        elif self._listener is not None:
+            self._listener.remove()
+        if self._prompter is not None:
+            await self._prompter.close()
+
+    def on_signal(self) -> None:
+        """The first signal asks for the end, the second for a quick one."""
+        if self.stop.done():
+            self._hurry.set()
+        else:
+            self.stop.set_result(None)
+
+    async def _drain(self, server: Server) -> None:
+        asked = not self.stop.done() or self.stop.exception() is None
+        draining = asyncio.ensure_future(server.stop(self.config.shutdown_timeout if asked else 0))
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if not draining.done():
+            draining.cancel()
+            await server.stop()
+
+
+def run(build: Callable[[Stop], Process]) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(build))
+
+
+async def _run(build: Callable[[Stop], Process]) -> int:
+    loop = asyncio.get_running_loop()
+    stop: Stop = loop.create_future()
+    process = build(stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, process.on_signal)
+    starting = loop.create_task(process.start())
+    try:
+        await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+        await stop
+    finally:
+        starting.cancel()
+        await process.close()
+    return 0
+
+
+async def in_thread(work: Callable[..., _T], *args: object) -> _T:
+    """Runs `work` in a thread that does not keep the process alive when nobody waits for it any more."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def settle(set_result: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(lambda: None if done.done() else set_result())
+
+    def target() -> None:
+        try:
+            result = work(*args)
+        except BaseException as error:
+            caught = error
+            settle(lambda: done.set_exception(caught))
+        else:
+            settle(lambda: done.set_result(result))
+
+    threading.Thread(target=target, daemon=True, name=getattr(work, "__name__", None)).start()
+    return await done
+
+
+def vocabulary(tokenizer: AnyTokenizer) -> Vocab:
+    """The detokenizer's vocabulary; StartError for a tokenizer whose text cannot be told token by token."""
+    pieces = tokenizer.pieces()
+    special = [number for number, piece in enumerate(pieces) if piece is not None and piece.special]
+    return build_vocab([None if piece is None else piece.token for piece in pieces], special, tokenizer.decoder())
+
+
+def _prompt_settings(config: RenderConfig) -> PromptSettings:
+    model = config.model
+    return PromptSettings(
+        model=model.model,
+        served_model_name=model.names,
+        tokenizer=model.tokenizer,
+        tokenizer_mode=model.tokenizer_mode,
+        revision=model.revision,
+        tokenizer_revision=model.tokenizer_revision,
+        download_dir=model.download_dir,
+        hf_token=model.hf_token,
+        hf_overrides=model.hf_overrides,
+        generation_config=model.generation_config,
+        override_generation_config=model.override_generation_config,
+        max_model_len=model.max_model_len,
+        chat_template=model.chat_template,
+        chat_template_content_format=model.chat_template_content_format,
+        default_chat_template_kwargs=model.default_chat_template_kwargs,
+        trust_request_chat_template=config.api.trust_request_chat_template,
+        safe_user_text=model.safe_user_text,
+    )
+
+
+def _listener(http: HttpConfig) -> Listener:
+    if http.listen_fd is not None:
+        return adopt(http.listen_fd)
+    return bind_unix(http.uds) if http.uds is not None else bind_tcp(http.host, http.port)
+
+
+def _server(http: HttpConfig, routes: Routes, flusher: Flusher) -> Server:
+    paths = Router()
+    for method, path, handler in routes:
+        paths.add(method, path, handler)
+    settings = Settings(
+        max_head_size=http.max_head_size,
+        max_header_count=http.max_header_count,
+        max_body_size=http.max_body_size,
+        keep_alive_timeout=http.keep_alive_timeout,
+        request_id_headers=http.request_id_headers,
+        access_log=http.access_log,
+    )
+    cors, tls = http.cors, http.tls
+    return Server(
+        paths,
+        flusher,
+        render_error,
+        settings,
+        keys=Keys(http.api_keys) if http.api_keys else None,
+        cors=Cors(list(cors.origins), list(cors.methods), list(cors.headers), cors.credentials),
+        tls=None
+        if tls is None
+        else server_context(tls.certfile, tls.keyfile, tls.ca_certs, tls.cert_reqs, tls.ciphers),
+    )

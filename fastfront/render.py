@@ -1,0 +1,68 @@
+"""A process without engines: requests to prompts, and engines' tokens to answers, for others that have the engines.
+
+Nothing of engine/ is imported here, neither directly nor by what this imports: no zmq, no torch.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from fastfront import __version__
+from fastfront.api.routes import render_routes
+from fastfront.api.state import RenderState
+from fastfront.config import RenderConfig
+from fastfront.fast import NATIVE, Vocab
+from fastfront.flow import ModelInfo
+from fastfront.metrics import Metrics
+from fastfront.parse.prepare import Preparation
+from fastfront.process import Process, in_thread, vocabulary
+from fastfront.process import run as run_process
+from fastfront.prompt.prompter import Prompter
+
+#: The vLLM whose requests and answers these are.
+VLLM_VERSION = "0.32.0"
+
+
+def run(config: RenderConfig) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin."""
+    return run_process(lambda stop: RenderApp(config, stop))
+
+
+class Frontend:
+    """The request side of the pipeline. The vocabulary, which only answers need, is built when it serves already."""
+
+    def __init__(self, prompter: Prompter) -> None:
+        self.info: ModelInfo = prompter.info
+        self.prompter = prompter
+
+    @cached_property
+    def vocab(self) -> Vocab:
+        """What every id stands for."""
+        return vocabulary(self.prompter.tokenizer)
+
+
+class RenderApp(Process):
+    """The process of `render`."""
+
+    async def start(self) -> None:
+        """Loads the model's files and listens."""
+        config = self.config
+        prompter = await self.load()
+        info, api = prompter.info, config.api
+        metrics = Metrics(info.names[0], info.max_model_len, engines=()) if config.log_stats else None
+        parsers = Preparation(api.tool_call_parser, api.reasoning_parser, prompter.tokenizer.token_to_id)
+        frontend = Frontend(prompter)
+        state = RenderState(
+            pipeline=frontend,
+            engine_version=VLLM_VERSION,
+            version=__version__,
+            native=NATIVE,
+            settings=api,
+            max_new_tokens=config.model.override_generation_config.get("max_new_tokens"),
+            metrics=metrics.render if metrics is not None else None,
+            preparation=parsers if api.tool_call_parser or api.reasoning_parser else None,
+            chat_template=prompter.chat_template,
+            template_kwargs=config.model.default_chat_template_kwargs,
+        )
+        await self.serve(render_routes(state))
+        await in_thread(getattr, frontend, "vocab")
