@@ -149,7 +149,7 @@ def test_constraints(client: Client) -> None:
 
 
 def test_stream_options(client: Client) -> None:
-    asked = {"stream": True, "stream_options": {"continuous_usage_stats": True}}
+    asked: dict[str, Any] = {"stream": True, "stream_options": {"continuous_usage_stats": True}}
     assert chat(client, **asked).json["stream_options"] == {"include_usage": False, "continuous_usage_stats": True}
     assert chat(client, stream=True).json["stream_options"] is None
 
@@ -188,16 +188,19 @@ def test_named_tool(parsing: Client) -> None:
 
 
 def test_required_tools(parsing: Client) -> None:
-    body = {"tools": [TOOL, OTHER], "tool_choice": "required", "response_format": {"type": "json_object"}}
+    body: dict[str, Any] = {"tools": [TOOL, OTHER], "tool_choice": "required"}
+    body["response_format"] = {"type": "json_object"}
     form = _tag(chat(parsing, **body))
-    assert [tag["content"]["json_schema"] for tag in form["tags"]] == [True, True, {"type": "object"}, {"type": "object"}]
+    held = {"type": "object"}
+    assert [tag["content"]["json_schema"] for tag in form["tags"]] == [True, True, held, held]
     assert not form["stop_after_first"]
     assert _tag(chat(parsing, **body, parallel_tool_calls=False))["stop_after_first"]
 
 
 def test_auto_tools(parsing: Client) -> None:
     assert "structured_outputs" not in params(chat(parsing, tools=[TOOL]))
-    assert params(chat(parsing, tools=[TOOL], response_format={"type": "json_object"}))["structured_outputs"]["json_object"]
+    formed = params(chat(parsing, tools=[TOOL], response_format={"type": "json_object"}))
+    assert formed["structured_outputs"]["json_object"] is True
     form = _tag(chat(parsing, tools=[TOOL, OTHER]))
     assert (form["type"], form["triggers"], form["at_least_one"]) == ("triggered_tags", ["<tool_call>"], False)
     assert _tag(chat(parsing, tools=[TOOL], parallel_tool_calls=False))["stop_after_first"]
@@ -208,7 +211,7 @@ def test_auto_tools(parsing: Client) -> None:
 
 
 def test_a_format_that_cannot_be_constrained_is_refused(parsing: Client) -> None:
-    parsing.state.preparation = Preparation("pythonic", None, {}.get)
+    parsing.state.preparation = Preparation("pythonic", None, lambda text: None)
     assert chat(parsing, tools=[TOOL]).status == 200
     refused = chat(parsing, tools=[TOOL], tool_choice="required")
     assert refused.status == 400

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from fastfront.api.openai.fields import GenerationFields
-from fastfront.api.openai.generation import max_tokens
 from fastfront.api.openai.identity import priority
 from fastfront.api.openai.recipe import Recipe
 from fastfront.api.state import RenderState
@@ -56,11 +55,10 @@ def rendered(
     made: Recipe,
     request_id: str,
     prompt: Prompt,
-    wanted: int | None,
+    tokens: int,
     offsets: Offsets | None,
 ) -> GenerateRequest:
-    """What the engine would be sent for one prompt; `wanted` tokens were asked for. RequestError as a generation's."""
-    tokens = max_tokens(state, (prompt,), wanted)
+    """What the engine would be sent for one prompt; `tokens` may be generated."""
     return GenerateRequest(
         request_id=request_id,
         token_ids=prompt.token_ids,

@@ -42,9 +42,9 @@ def _answer(state: RenderState, request: HttpRequest, body: ChatRequest, prompt:
     request_id = public_id("chatcmpl-", request.headers, body.request_id)
     wanted, _ = wanted_tokens(body)
     made = recipe(state, body, 1 if body.n is None else body.n)
-    room_for(state, made, (prompt,), wanted)
+    tokens = room_for(state, made, (prompt,), wanted)
     offsets = token_offsets(state, prompt, body.add_special_tokens) if body.return_token_offsets else None
-    answer = rendered(state, body, request.headers, made, request_id, prompt, wanted, offsets)
+    answer = rendered(state, body, request.headers, made, request_id, prompt, tokens, offsets)
     if state.settings.reasoning_parser is not None and state.preparation is not None:
         kwargs, thinking = parser_kwargs(state, body)
         answer.reasoning_parser_kwargs = kwargs

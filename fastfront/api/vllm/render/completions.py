@@ -8,7 +8,7 @@ from fastfront.api.body import BodyReader
 from fastfront.api.openai.completions.prompt import Split, make_prompts, prompt_limits, prompts_now
 from fastfront.api.openai.completions.request import CompletionRequest
 from fastfront.api.openai.completions.validate import check_completion, split_prompts
-from fastfront.api.openai.generation import room_for
+from fastfront.api.openai.generation import max_tokens, room_for
 from fastfront.api.openai.identity import check_model, public_id
 from fastfront.api.openai.recipe import recipe
 from fastfront.api.state import RenderState
@@ -53,7 +53,7 @@ def _answer(state: RenderState, request: HttpRequest, body: CompletionRequest, p
             made,
             request_id if len(prompts) == 1 else f"{request_id}-{at}",
             prompt,
-            wanted,
+            max_tokens(state, (prompt,), wanted),
             token_offsets(state, prompt, body.add_special_tokens) if body.return_token_offsets else None,
         )
         for at, prompt in enumerate(prompts)

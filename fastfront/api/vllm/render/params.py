@@ -52,6 +52,9 @@ class RenderedParams(msgspec.Struct, omit_defaults=True, kw_only=True):
     ignore_eos: bool = False
     max_tokens: int = DEFAULT_MAX_TOKENS
     min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
@@ -104,6 +107,9 @@ def _params(state: RenderState, fields: GenerationFields, made: Recipe) -> Rende
         stop_token_ids=list(dict.fromkeys((*(fields.stop_token_ids or ()), *default_stop_ids))),
         ignore_eos=fields.ignore_eos,
         min_tokens=wire.min_tokens,
+        logprobs=wire.logprobs,
+        prompt_logprobs=wire.prompt_logprobs,
+        logprob_token_ids=wire.logprob_token_ids,
         skip_special_tokens=fields.skip_special_tokens,
         spaces_between_special_tokens=fields.spaces_between_special_tokens,
         include_stop_str_in_output=fields.include_stop_str_in_output,
@@ -114,7 +120,7 @@ def _params(state: RenderState, fields: GenerationFields, made: Recipe) -> Rende
         allowed_token_ids=wire.allowed_token_ids,
         extra_args=wire.extra_args,
         bad_words=list(dict.fromkeys(fields.bad_words)),
-        skip_reading_prefix_cache=False,
+        skip_reading_prefix_cache=wire.prompt_logprobs is not None,
         thinking_token_budget=wire.thinking_token_budget,
         repetition_detection=wire.repetition_detection,
         routed_experts_prompt_start=wire.routed_experts_prompt_start,

@@ -1,0 +1,1 @@
+"""From text to events: reasoning, content and tool calls. Plain objects, no I/O."""

@@ -1,0 +1,1 @@
+"""Tool call formats as tables, by the family that they are of."""

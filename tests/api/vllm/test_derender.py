@@ -1,0 +1,189 @@
+"""Derendering beyond vLLM's recorded answers: any cut of a stream gives the text of the whole; wrong input is named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastfront.api.vllm.derender.logprobs import shown
+from fastfront.api.vllm.derender.request import Logprobs, PositionLogprobs
+from fastfront.api.vllm.derender.window import REPLACEMENT, advance, seeded
+from fastfront.fast import Decoder
+from fastfront.process import vocabulary
+from fastfront.prompt.files import read_model_files
+from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
+from tests.api.fakes import Answer, Client
+
+CHAT, COMPLETION = "/v1/chat/completions/derender", "/v1/completions/derender"
+TEXTS = (
+    "Hello, world! ", "Zürich façade 👩‍👩‍👧 🫠🇩🇪 ", "世界,你好!ひらがな", "  two  spaces\n\n\tand tabs ",
+    "Привет мир العربية हिन्दी ",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["qwen3", "llama2", "gemma3"])
+def tokenizer(request: pytest.FixtureRequest, peers: Path) -> Tokenizer:
+    return load_tokenizer(read_model_files(str(peers / "models" / request.param)), fast=False)
+
+
+def _cut(rng: random.Random, ids: list[int]) -> list[list[int]]:
+    chunks, at = [], 0
+    while at < len(ids):
+        size = rng.randint(1, 4)
+        chunks.append(ids[at : at + size])
+        at += size
+    return chunks
+
+
+@pytest.mark.parametrize("skip_special", [True, False])
+def test_any_cut_gives_the_whole(tokenizer: Tokenizer, skip_special: bool) -> None:
+    rng, vocab = random.Random(5), vocabulary(tokenizer)
+    skip = tokenizer.special_ids if skip_special else frozenset[int]()
+    special = sorted(tokenizer.special_ids)
+    for _ in range(60):
+        before, after = (tokenizer.encode("".join(rng.choices(TEXTS, k=2)), add_special_tokens=False) for _ in "ab")
+        ids = [*before, rng.choice(special), *after]
+        prompt = tokenizer.encode(rng.choice(TEXTS))
+        decoder = Decoder(vocab, skip_special, prompt)
+        want = decoder.feed(ids) + decoder.finish()
+        state = seeded(tokenizer, skip, prompt)
+        got = ""
+        for chunk in _cut(rng, ids):
+            got += advance(tokenizer, skip, state, chunk)
+            assert len(state.prev_tokens) < 64
+        assert got == want
+
+
+def test_an_unfinished_character_is_kept_back(tokenizer: Tokenizer) -> None:
+    skip = frozenset[int]()
+    ids = tokenizer.encode("a🫠", add_special_tokens=False)
+    state = seeded(tokenizer, skip, None)
+    texts = [advance(tokenizer, skip, state, [token_id]) for token_id in ids]
+    assert "".join(texts).strip() == "a🫠"
+    assert REPLACEMENT not in "".join(texts)
+
+
+def test_log_probabilities_of_a_character_in_pieces(tokenizer: Tokenizer) -> None:
+    vocab = vocabulary(tokenizer)
+    ids = tokenizer.encode("x 🫠", add_special_tokens=False)
+    given = Logprobs(content=[PositionLogprobs(token_id=token_id, logprob=-1.0) for token_id in ids])
+    whole = shown(given, vocab)
+    assert whole is not None and whole.content is not None
+    assert "".join(position.token for position in whole.content).strip() == "x 🫠"
+    assert [bytes(position.bytes or ()).decode() for position in whole.content] == [p.token for p in whole.content]
+    # The last piece alone, with those before it as context.
+    last = shown(Logprobs(content=given.content[-1:] if given.content else None), vocab, ids[:-1])
+    assert last is not None and last.content is not None
+    assert last.content[0].token == whole.content[-1].token
+
+
+@pytest.fixture(scope="module")
+def served(qwen: Callable[..., Client]) -> Client:
+    return qwen(64, ("m",))
+
+
+def _whole(client: Client, *choices: dict[str, Any], **more: Any) -> Answer:
+    response = {"request_id": "r", "choices": list(choices)}
+    return client.post(CHAT, {"generate_response": response, **more})
+
+
+def _chunk(client: Client, choice: dict[str, Any], **more: Any) -> Answer:
+    return client.post(CHAT, {"stream": True, "generate_chunk": {"choices": [{"index": 0, **choice}]}, **more})
+
+
+def test_a_stream_of_chunks(served: Client) -> None:
+    ids = [9707, 11162, 104, 254, 151645]
+    state, texts, roles = None, [], []
+    for token_id in ids:
+        answer = _chunk(served, {"token_ids": [token_id]}, stream_state=state).json
+        state = answer["stream_state"]
+        delta = answer["chunk"]["choices"][0]["delta"]
+        texts.append(delta["content"])
+        roles.append(delta["role"])
+    assert texts == ["Hello", None, None, " 🫠", None]
+    assert roles == ["assistant", None, None, None, None]
+    unary = _whole(served, {"index": 0, "token_ids": ids}).json
+    assert unary["choices"][0]["message"]["content"] == "Hello 🫠"
+    assert (unary["id"], unary["usage"]["completion_tokens"]) == ("r", 5)
+
+
+def test_the_request_decides_what_is_shown(served: Client) -> None:
+    request = {"messages": [], "skip_special_tokens": False, "return_token_ids": True, "unknown": 1}
+    choice = _whole(served, {"index": 0, "token_ids": [9707, 151645]}, chat_request=request).json["choices"][0]
+    assert (choice["message"]["content"], choice["token_ids"]) == ("Hello<|im_end|>", [9707, 151645])
+    wrong = _whole(served, {"index": 0, "token_ids": [1]}, chat_request={"messages": 5})
+    assert wrong.error["param"] == "body.chat_request.messages"
+
+
+def test_finish_reasons(served: Client) -> None:
+    assert _whole(served, {"index": 0, "token_ids": [1]}).json["choices"][0]["finish_reason"] == "stop"
+    given = _whole(served, {"index": 0, "token_ids": [1], "finish_reason": None}).json
+    assert given["choices"][0]["finish_reason"] is None
+    assert _chunk(served, {"token_ids": [1]}).json["chunk"]["choices"][0]["finish_reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "generate_response"),
+        ({"stream": True}, "generate_chunk"),
+        ({"generate_response": {"choices": [{"index": 0, "token_ids": [-1]}]}}, "token_ids.0"),
+        ({"generate_response": {"choices": [{"index": 0, "token_ids": "x"}]}}, "valid list"),
+        ({"generate_response": {"choices": [{"token_ids": [1]}]}}, "choices.0.index"),
+        ({"generate_response": {"output_mode": "text", "choices": []}}, "output_mode"),
+        ({"generate_response": {"choices": [{"index": 0, "token_ids": [99999999999]}]}}, "99999999999 is out of vocab"),
+        ({"generate_response": {"choices": [{"index": 0, "token_ids": [1] * 65}]}}, "exceeds max_model_len (64)"),
+        ({"generate_response": {"choices": []}, "prompt_token_ids": [1] * 65}, "exceeds max_model_len (64)"),
+        ({"generate_response": {"choices": [{"index": 0}]}}, "choice 0 has empty or null token_ids"),
+        (
+            {"stream": True, "generate_chunk": {"choices": [{"index": 0}, {"index": 1}]}},
+            "at most one choice (got 2)",
+        ),
+        (
+            {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"read_offset": 3}},
+            "read_offset (3)",
+        ),
+        (
+            {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"prev_tokens": ["a"] * 1025}},
+            "1024",
+        ),
+        (
+            {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"output_token_ids": [1]}},
+            "output_chunk_lens must sum",
+        ),
+    ],
+)
+def test_bad_chats(served: Client, body: dict[str, Any], says: str) -> None:
+    answer = served.post(CHAT, body)
+    assert answer.status == 400, answer.body
+    assert says in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "generate_responses"),
+        ({"generate_responses": []}, "must not be empty"),
+        ({"generate_responses": [], "prompt_tokens": 1}, "valid list"),
+        ({"generate_responses": [{"choices": []}], "prompt_tokens": [1, 2]}, "prompt_tokens length (2) must equal"),
+        ({"generate_responses": [{"choices": []}], "prompt_token_ids": [1]}, "prompt_token_ids.0"),
+        ({"stream": True, "generate_chunk": {"choices": []}, "prompt_tokens": [1]}, "valid integer"),
+        ({"stream": True, "generate_chunk": {"choices": []}, "prompt_token_ids": [[1]]}, "valid integer"),
+        ({"generate_responses": [{"choices": []}], "completion_request": {"n": "x"}}, "body.completion_request.n"),
+    ],
+)
+def test_bad_completions(served: Client, body: dict[str, Any], says: str) -> None:
+    answer = served.post(COMPLETION, body)
+    assert answer.status == 400, answer.body
+    assert says in answer.error["message"]
+
+
+def test_too_many_log_probabilities(served: Client) -> None:
+    top = [{"token_id": n, "logprob": -1.0} for n in range(21)]
+    logprobs = {"content": [{"token_id": 1, "logprob": -1.0, "top_logprobs": top}]}
+    answer = _whole(served, {"index": 0, "token_ids": [1], "logprobs": logprobs})
+    assert "top_logprobs count (21) in choice 0 exceeds max_logprobs (20)" in answer.error["message"]
