@@ -14,7 +14,7 @@ from fastfront.errors import EngineDeadError, StartError
 from fastfront.fast import NATIVE, Router
 from fastfront.metrics import Metrics
 from fastfront.pipeline import Pipeline
-from fastfront.process import Process, Stop, vocabulary
+from fastfront.process import Process, Stop, load_parsers, vocabulary
 from fastfront.process import run as run_process
 
 #: How long a process whose engines are gone still tells its clients so, before it ends (s). A supervisor that watches
@@ -40,12 +40,13 @@ class App(Process):
         config = self._config
         prompter = await self.load()
         info, vocab = prompter.info, vocabulary(prompter.tokenizer)
+        parsers = load_parsers(config, prompter)
         router = Router()
         self._engines = attach(config, info, router, self.flusher)
         await self._engines.start(self._fail)
         link = self._engines.link
         engine = await self._engines.wait_ready(config.ready_timeout)
-        info.max_model_len = min(engine.max_model_len, info.max_model_len)
+        info.max_model_len = engine.max_model_len  # it knows; what the files say is a guess
         metrics = Metrics(info.names[0], info.max_model_len) if config.log_stats else None
         if metrics is not None:
             link.on_stats = lambda rank, raw: _observe_stats(metrics, rank, raw)
@@ -57,9 +58,11 @@ class App(Process):
             version=__version__,
             native=NATIVE,
             dead=lambda: link.dead,
-            settings=config.api,
+            settings=parsers.settings,
             max_new_tokens=config.model.override_generation_config.get("max_new_tokens"),
             metrics=metrics.render if metrics is not None else None,
+            preparation=parsers.preparation,
+            format=parsers.format,
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )

@@ -86,6 +86,7 @@ class ApiConfig:
 
     stream_interval: int = 1
     max_logprobs: int = 20
+    return_tokens_as_token_ids: bool = False
     enable_prompt_tokens_details: bool = False
     enable_force_include_usage: bool = False
     trust_request_chat_template: bool = False
@@ -95,6 +96,9 @@ class ApiConfig:
     #: Names of parsers; None: there is none.
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
+    #: Where further parsers are registered: a file, a module or an entry point.
+    tool_parser_plugin: str = ""
+    reasoning_parser_plugin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,58 @@ class ChatInput(NamedTuple):
     safe_user_text: bool | None = None
 
 
+# --- parse -----------------------------------------------------------------------------------------------------------
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """A piece of the model's reasoning."""
+
+    text: str
+
+
+class Content(msgspec.Struct, frozen=True):
+    """A piece of the answer."""
+
+    text: str
+
+
+class CallStart(msgspec.Struct, frozen=True):
+    """A tool call begins; calls are numbered from 0 as they come."""
+
+    index: int
+    id: str
+    name: str
+
+
+class CallArguments(msgspec.Struct, frozen=True):
+    """A piece of a call's arguments; all pieces joined are the JSON text."""
+
+    index: int
+    text: str
+
+
+class CallEnd(msgspec.Struct, frozen=True):
+    """A call is complete. A call that was cut off has no end."""
+
+    index: int
+
+
+Event = Reasoning | Content | CallStart | CallArguments | CallEnd
+
+
+class Parser(Protocol):
+    """Takes a text in pieces; how it is cut makes no difference to what the events say when joined."""
+
+    def feed(self, text: str) -> list[Event]:
+        """What is certain after this piece."""
+
+    def finish(self) -> list[Event]:
+        """The rest, at the end of the text."""
+
+
+#: Makes the parser of one choice.
+MakeParser = Callable[[], Parser]
+
 # --- engine ----------------------------------------------------------------------------------------------------------
 
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # by the wire's number (wire d.8)
@@ -154,10 +206,60 @@ class Generation(NamedTuple):
     data_parallel_rank: int | None = None
     trace_headers: dict[str, str] | None = None
     stream_interval: int = 1
+    #: Reads the answers' text; None where text is all they are.
+    parser: MakeParser | None = None
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: dict[str, Any] | None = None
+
+
+class LogprobRows(NamedTuple):
+    """An engine's log-probabilities: rows of `width` candidates one after the other, each row's first the token itself.
+
+    `ranks` are those of the rows' first, from 1.
+    """
+
+    width: int
+    ids: Sequence[int]
+    logprobs: Sequence[float]
+    ranks: Sequence[int]
+
+
+class Token(NamedTuple):
+    """A token as answers show it: its text, and its own bytes, which may be only a part of a character's."""
+
+    text: str
+    bytes: tuple[int, ...]
+
+
+class Position(NamedTuple):
+    """The log-probabilities at one token: the token itself, then its rivals, the best first; no id is there twice.
+
+    `logprobs` and `ranks` are empty where the engine gave none, as at a prompt's first token.
+    """
+
+    ids: Sequence[int]
+    tokens: Sequence[Token]
+    logprobs: Sequence[float]
+    ranks: Sequence[int]
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What an event adds to a choice where it is more than text; `completion_tokens` are those up to here."""
+
+    index: int
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    token_ids: list[int] | None = None
+    logprobs: list[Position] | None = None
+    #: Those of the whole prompt, with a choice's first event.
+    prompt_logprobs: list[Position] | None = None
+    #: Where a parser reads the text: what it made of it.
+    events: list[Event] | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """One finished choice. `text` is all of it, or, of a stream, what its last event still has to carry."""
+    """One finished choice. Text, ids and log-probabilities are all, or, of a stream, what its last event must carry."""
 
     index: int
     text: str
@@ -170,13 +272,18 @@ class Choice(msgspec.Struct, frozen=True):
     #: What the engine says for a prefill/decode or encoder-cache hand-over (wire d.8), for the client to pass on.
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
+    created_cache_tokens: int | None = None
+    logprobs: list[Position] | None = None
+    prompt_logprobs: list[Position] | None = None
+    events: list[Event] | None = None
 
 
 class EventFormat(Protocol):
     """How an API writes a choice's stream, as bytes made once so that an event costs a copy.
 
     An event is `head + JSON-escaped text + tail`; with usage, `tail` is three pieces with the total and the completion
-    token counts between them. `last` is the whole event that carries the finish reason.
+    token counts between them. Where events carry ids or log-probabilities, `delta` writes each. `last` is the whole
+    event that carries the finish reason.
     """
 
     def opening(self, index: int) -> bytes:
@@ -187,6 +294,9 @@ class EventFormat(Protocol):
 
     def tail(self, index: int, prompt_tokens: int) -> tuple[bytes, ...]:
         """From the quote that closes the text on: one piece, or three around the two counts."""
+
+    def delta(self, delta: Delta) -> bytes:
+        """A whole event before the last."""
 
     def last(self, choice: Choice) -> bytes:
         """The event that ends a choice."""
@@ -207,3 +317,5 @@ class ModelInfo(msgspec.Struct, kw_only=True):
     created: int = 0
     #: A mixture of experts: its data-parallel engines must step together.
     is_moe: bool = False
+    #: config.json's model_type.
+    model_type: str = ""

@@ -1,7 +1,8 @@
 """Joins the stages for one request: prompts to engine requests, engine steps to choices; and it owns the abort.
 
 A generation opens one native stream for each choice and gives each to the engine. From then on the engine link feeds
-the streams; Python runs again for a choice's first output and for its end. Whoever awaits a generation and is cancelled
+the streams; Python runs again for a choice's first output and for its end, and for every output where events carry more
+than text. Whoever awaits a generation and is cancelled
 (the client left) aborts, by that, everything of it that an engine is still busy with.
 """
 
@@ -11,17 +12,19 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from fastfront.engine.extras import Extras, PrefillStats, read_extras, read_rows
 from fastfront.engine.link import EngineLink
 from fastfront.errors import EngineRequestError
 from fastfront.fast import Outbox, Patterns, Router, Step, Stream, Vocab, escape
 from fastfront.flow import (
     FINISH_REASONS,
     Choice,
+    Delta,
     EngineRequest,
     EventFormat,
     Generation,
@@ -30,20 +33,13 @@ from fastfront.flow import (
     SamplingParams,
 )
 from fastfront.prompt.prompter import Prompter
+from fastfront.text.gathered import Gathered, wants_logprobs
+from fastfront.text.logprobs import TokenTable
 
 log = logging.getLogger(__name__)
 
 #: So many ids before an answer decide how it begins (an unfinished character, a leading space).
 CONTEXT = 64
-PREFILL_STATS = 11  # its place in an EngineCoreOutput (wire d.8)
-_decode_output = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-
-
-class _PrefillStats(msgspec.Struct):
-    num_cached_tokens: int = 0
-
-
-_decode_prefill = msgspec.msgpack.Decoder(_PrefillStats | None).decode
 
 
 class Observer(Protocol):
@@ -79,6 +75,7 @@ class Pipeline:
         self.info = info
         self.prompter = prompter
         self.vocab = vocab
+        self.tokens = TokenTable(vocab)
         self.link = link
         self.router = router
         self.observer = observer
@@ -153,7 +150,10 @@ class _Job:
 class _OpenChoice:
     """The owner of one native stream."""
 
-    __slots__ = ("cached_tokens", "engine", "index", "is_open", "job", "prompt", "request_id", "result", "stream")
+    __slots__ = (
+        "engine", "gathered", "index", "is_open", "job", "parser", "prefill", "prompt", "request_id", "result", "steps",
+        "stream",
+    )  # fmt: skip
 
     def __init__(self, job: _Job, index: int, prompt: Prompt) -> None:
         self.job = job
@@ -162,9 +162,16 @@ class _OpenChoice:
         self.request_id = ""
         self.is_open = False
         self.engine: int | None = None  # the rank that has it
-        self.cached_tokens: int | None = None
+        self.prefill: PrefillStats | None = None
         self.result: Choice | None = None
         g, text = job.g, job.g.text
+        #: Whether the stream hands everything over, so that events can carry more than text.
+        self.parser = g.parser() if g.parser is not None else None
+        streamed = job.format is not None
+        self.steps = wants_logprobs(g.sampling) or (streamed and (text.return_token_ids or self.parser is not None))
+        self.gathered: Gathered | None = None
+        if self.steps or g.sampling.prompt_logprobs is not None:
+            self.gathered = Gathered(job.pipeline.tokens, g.sampling, prompt.token_ids)
         self.stream = Stream(
             self,
             job.pipeline.vocab,
@@ -173,8 +180,9 @@ class _OpenChoice:
             compiled(text.stop) if text.stop else None,
             text.include_stop_str_in_output,
             g.sampling.min_tokens,
-            text.return_token_ids,
+            text.return_token_ids and not self.steps,
             g.stream_interval,
+            self.steps,
         )
 
     def submit(self) -> None:
@@ -194,6 +202,8 @@ class _OpenChoice:
                 data_parallel_rank=g.data_parallel_rank,
                 session_id=g.session_id,
                 trace_headers=g.trace_headers,
+                reasoning_ended=g.reasoning_ended,
+                reasoning_parser_kwargs=g.reasoning_parser_kwargs,
             )
         )
 
@@ -219,38 +229,77 @@ class _OpenChoice:
     # --- what the engine link calls ---
 
     def on_step(self, step: Step) -> None:
-        if step.raw is not None and self.cached_tokens is None:
-            self._read_prefill(step.raw)
+        extras = read_extras(step.raw) if step.raw is not None else None
+        if extras is not None:
+            self.prefill = self.prefill or extras.prefill
+        if self.gathered is not None:
+            self._gather(self.gathered, step, extras)
         if step.finish_reason >= 0:
-            self._finish(step)
+            self._finish(step, extras)
+        elif self.steps and self.gathered is not None and self.gathered.tokens >= self.job.g.stream_interval:
+            self._tell(self.gathered)
+
+    def _gather(self, gathered: Gathered, step: Step, extras: Extras | None) -> None:
+        rows = None
+        if extras is not None:
+            frames = self.job.pipeline.link.frames
+            if extras.prompt_logprobs is not None and gathered.prompt_logprobs is not None:
+                gathered.add_prompt(read_rows(extras.prompt_logprobs, frames))
+            if extras.logprobs is not None and gathered.wants_logprobs:
+                rows = read_rows(extras.logprobs, frames)
+        if self.steps:
+            gathered.add(step, rows)
 
     def on_error(self, error: Exception) -> None:
         self.is_open = False
         self.job.fail(error)
 
-    def _finish(self, step: Step) -> None:
+    def _finish(self, step: Step, extras: Extras | None) -> None:
         self.is_open = False
-        job, stream = self.job, self.stream
+        job, stream, gathered = self.job, self.stream, self.gathered
         reason = FINISH_REASONS[step.finish_reason]
         self.observe(reason)
         if reason == "error":
-            if step.text and job.outbox is not None:
+            if self.steps and gathered:
+                self._tell(gathered)
+            elif step.text and job.outbox is not None:
                 job.outbox.append(self._event(step.text))
             job.fail(EngineRequestError("the engine ended the request with an error"))
             return
+        text, ids, logprobs = (
+            gathered.take() if self.steps and gathered is not None else (step.text, stream.token_ids, None)
+        )
         self.result = Choice(
             self.index,
-            step.text,
+            text,
             reason,
             step.stop_reason,
             len(self.prompt.token_ids),
             stream.tokens,
-            self.cached_tokens,
-            stream.token_ids,
+            self.prefill.num_cached_tokens if self.prefill is not None else None,
+            ids,
+            extras.kv_transfer_params if extras is not None else None,
+            extras.ec_transfer_params if extras is not None else None,
+            self.prefill.num_cache_creation_tokens if self.prefill is not None else None,
+            logprobs,
+            gathered.take_prompt() if gathered is not None else None,
+            self.parser.feed(text) + self.parser.finish() if self.parser is not None else None,
         )
         if job.outbox is not None and job.format is not None:
             job.outbox.append(job.format.last(self.result))
         job.one_ended()
+
+    def _tell(self, gathered: Gathered) -> None:
+        """Writes an event of what has come since the last."""
+        outbox, format = self.job.outbox, self.job.format
+        if outbox is None or format is None:
+            return
+        text, ids, logprobs = gathered.take()
+        events = self.parser.feed(text) if self.parser is not None else None
+        prompt_tokens, tokens = len(self.prompt.token_ids), self.stream.tokens
+        outbox.append(
+            format.delta(Delta(self.index, text, prompt_tokens, tokens, ids, logprobs, gathered.take_prompt(), events))
+        )
 
     def _event(self, text: str) -> bytes:
         """An event like those that the stream writes itself."""
@@ -261,11 +310,6 @@ class _OpenChoice:
         for count, piece in zip((prompt_tokens + self.stream.tokens, self.stream.tokens), counted, strict=False):
             event += b"%d%b" % (count, piece)
         return event
-
-    def _read_prefill(self, raw: bytes) -> None:
-        fields: Sequence[msgspec.Raw] = _decode_output(raw)
-        if len(fields) > PREFILL_STATS and (stats := _decode_prefill(fields[PREFILL_STATS])) is not None:
-            self.cached_tokens = stats.num_cached_tokens
 
     def observe(self, reason: str) -> None:
         """Tells the metrics that the choice has ended; one that never reached an engine did not begin either."""

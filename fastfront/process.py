@@ -10,13 +10,14 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import uvloop
 
 from fastfront.api.errors import render_error
 from fastfront.api.routes import Routes
-from fastfront.config import HttpConfig, RenderConfig
+from fastfront.config import ApiConfig, HttpConfig, RenderConfig
 from fastfront.fast import NATIVE, Flusher, Vocab
 from fastfront.http.auth import Keys
 from fastfront.http.cors import Cors
@@ -25,6 +26,9 @@ from fastfront.http.router import Router
 from fastfront.http.server import Server
 from fastfront.http.settings import Settings
 from fastfront.http.tls import server_context
+from fastfront.parse.plugin import load_plugin
+from fastfront.parse.prepare import Preparation
+from fastfront.parse.registry import Format, choose
 from fastfront.prompt.mistral import AnyTokenizer
 from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
 from fastfront.text.vocab import build_vocab
@@ -141,6 +145,34 @@ async def in_thread(work: Callable[..., _T], *args: object) -> _T:
 
     threading.Thread(target=target, daemon=True, name=getattr(work, "__name__", None)).start()
     return await done
+
+
+class Parsers(NamedTuple):
+    """What reads answers: `format` is None without parsers, `settings` has their resolved names."""
+
+    format: Format | None
+    preparation: Preparation | None
+    settings: ApiConfig
+
+
+def load_parsers(config: RenderConfig, prompter: Prompter) -> Parsers:
+    """The configured parsers; ConfigError for a name that is none and for a plug-in that cannot be loaded."""
+    api, tokenizer = config.api, prompter.tokenizer
+    for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
+        if plugin:
+            load_plugin(plugin, config.model.model)
+    format = choose(
+        api.tool_call_parser,
+        api.reasoning_parser,
+        config.model.model,
+        prompter.info.model_type,
+        (str(piece.token) for pieces in (tokenizer.pieces,) for piece in pieces() if piece is not None),
+    )
+    settings = replace(api, tool_call_parser=format.tool, reasoning_parser=format.reasoning)
+    if format.tool is None and format.reasoning is None:
+        return Parsers(None, None, settings)
+    log.info("tool calls: %s, reasoning: %s", format.tool or "no parser", format.reasoning or "no parser")
+    return Parsers(format, Preparation(format.tool, format.reasoning, tokenizer.token_to_id), settings)
 
 
 def vocabulary(tokenizer: AnyTokenizer) -> Vocab:

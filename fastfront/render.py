@@ -14,8 +14,7 @@ from fastfront.config import RenderConfig
 from fastfront.fast import NATIVE, Vocab
 from fastfront.flow import ModelInfo
 from fastfront.metrics import Metrics
-from fastfront.parse.prepare import Preparation
-from fastfront.process import Process, in_thread, vocabulary
+from fastfront.process import Process, in_thread, load_parsers, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 
@@ -48,19 +47,20 @@ class RenderApp(Process):
         """Loads the model's files and listens."""
         config = self.config
         prompter = await self.load()
-        info, api = prompter.info, config.api
+        info = prompter.info
         metrics = Metrics(info.names[0], info.max_model_len, engines=()) if config.log_stats else None
-        parsers = Preparation(api.tool_call_parser, api.reasoning_parser, prompter.tokenizer.token_to_id)
+        parsers = load_parsers(config, prompter)
         frontend = Frontend(prompter)
         state = RenderState(
             pipeline=frontend,
             engine_version=VLLM_VERSION,
             version=__version__,
             native=NATIVE,
-            settings=api,
+            settings=parsers.settings,
             max_new_tokens=config.model.override_generation_config.get("max_new_tokens"),
             metrics=metrics.render if metrics is not None else None,
-            preparation=parsers if api.tool_call_parser or api.reasoning_parser else None,
+            preparation=parsers.preparation,
+            format=parsers.format,
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from fastfront import env
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError
 from fastfront.fast import Outbox, Vocab
-from fastfront.flow import ChatInput, Choice, EventFormat, Generation, ModelInfo, Prompt
+from fastfront.flow import ChatInput, Choice, EventFormat, Generation, ModelInfo, Parser, Prompt
 
 
 class Tokenizer(Protocol):
@@ -146,6 +146,26 @@ class Preparation(Protocol):
         """The structural tag that holds the answer to calls of `tools` (choice auto, required or forced), if any."""
 
 
+class Format(Protocol):
+    """The parsers that read answers."""
+
+    @property
+    def tool(self) -> str | None:
+        """The tool call parser's name."""
+
+    @property
+    def reasoning(self) -> str | None:
+        """The reasoning parser's name."""
+
+    def reasoning_state(self, prompt: str, thinking: bool | None = None) -> bool | None:
+        """Whether the prompt, by its end, left reasoning open; None where neither it nor the request says."""
+
+    def parser(
+        self, tools: Sequence[Mapping[str, Any]] = (), in_reasoning: bool | None = None, calls: bool = True
+    ) -> Parser:
+        """The parser of one answer."""
+
+
 def _lives() -> None:
     return None
 
@@ -173,6 +193,8 @@ class RenderState:
     parser_kwargs: dict[tuple[bool, bool], tuple[Raw, bool]] = field(default_factory=dict)
     #: None without parsers.
     preparation: Preparation | None = None
+    #: None without parsers.
+    format: Format | None = None
     #: The template that the server was given, or that the model has.
     chat_template: str | None = None
     #: The server's own template variables.

@@ -69,9 +69,6 @@ def render_config(argv: Sequence[str]) -> RenderConfig:
     sections["model"]["model"] = argv[0]
     api = sections["api"]
     api.setdefault("enable_tokenizer_info_endpoint", True)
-    for name in ("tool_call_parser", "reasoning_parser"):
-        if api.get(name) in ("none", ""):
-            del api[name]
     return RenderConfig(**_records(sections, warnings))
 
 

@@ -111,15 +111,19 @@ API = (
     Flag("response_role", "text", "assistant", S, "role of the answer", "api.response_role"),
     Flag("exclude_tools_when_tool_choice_none", "switch", False, S, "no tools in the prompt for tool_choice none",
          "api.exclude_tools_when_tool_choice_none"),
-    Flag("tool_call_parser", "text", None, S, "tool parser; only none is served yet", choices=("none",), null=True),
-    Flag("reasoning_parser", "text", "", S, "reasoning parser; only none is served yet", choices=("none", ""),
-         null=True),
-    Flag("enable_auto_tool_choice", "switch", False, R, "let the model call tools"),
+    Flag("tool_call_parser", "text", None, S, "format of tool calls: a name, auto (by the model) or none",
+         "api.tool_call_parser", null=True),
+    Flag("reasoning_parser", "text", "", S, "format of reasoning: a name, auto (by the model) or none",
+         "api.reasoning_parser", null=True),
+    Flag("enable_auto_tool_choice", "switch", False, N, "a tool parser is enough"),
     Flag("tool_strict_level", "text", "auto", R, "constrain tool calls"),
-    Flag("tool_parser_plugin", "text", "", R, "file that registers tool parsers"),
-    Flag("reasoning_parser_plugin", "text", "", R, "file that registers reasoning parsers"),
+    Flag("tool_parser_plugin", "text", "", S, "file, module or entry point that registers tool parsers",
+         "api.tool_parser_plugin"),
+    Flag("reasoning_parser_plugin", "text", "", S, "file, module or entry point that registers reasoning parsers",
+         "api.reasoning_parser_plugin"),
     Flag("tool_server", "text", None, R, "servers of built-in tools"),
-    Flag("return_tokens_as_token_ids", "switch", False, R, "token_id:N in log-probabilities"),
+    Flag("return_tokens_as_token_ids", "switch", False, S, "token_id:N in log-probabilities",
+         "api.return_tokens_as_token_ids"),
     Flag("enable_tokenizer_info_endpoint", "switch", False, S, "the route /tokenizer_info, chat template included",
          "api.enable_tokenizer_info_endpoint"),
     Flag("enable_server_load_tracking", "switch", False, N, "the route /load always counts"),
@@ -203,31 +207,12 @@ GROUPS = {"HTTP": HTTP, "Model": MODEL, "API": API, "Operation": OPERATION, "Eng
 SERVE = tuple(flag for group in GROUPS.values() for flag in group if flag.name != "model_tag")
 ARGS_JSON = tuple(flag for group in GROUPS.values() for flag in group if flag.where == "both")
 
-#: As vLLM's Python frontend names them.
-TOOL_PARSERS = tuple(
-    "apertus cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 deepseek_v4 deepseek_v41 dots "
-    "ernie45 functiongemma gemma4 gigachat3 glm45 glm47 granite granite-20b-fc granite4 hermes hf hunyuan_a13b hy_v3 "
-    "hy_v4 inkling internlm jamba k2_horizon kimi_k2 kimi_k3 lfm2 ling3 llama3_json llama4_json llama4_pythonic "
-    "longcat mimo minicpm5 minimax_m2 minimax_m3 mistral muse_glimmer none olmo3 openai phi4_mini_json plamo3 poolside_v1 "
-    "pythonic qwen3_coder qwen3_json qwen3_xml seed_oss step3 step3p5 xlam".split()
-)
-REASONING_PARSERS = tuple(
-    "cohere_command3 cohere_command4 deepseek_r1 deepseek_v3 deepseek_v4 deepseek_v41 ernie45 gemma4 glm45 glm47 "
-    "granite granite_thinking_parser hf holo2 hunyuan_a13b hy_v3 hy_v4 inkling k2_horizon kimi_k2 kimi_k3 ling3 mimo "
-    "minicpmv minimax_m2 minimax_m2_append_think minimax_m3 mistral muse_glimmer nemotron_v3 none olmo3 openai_gptoss "
-    "plamo3 poolside_v1 qwen3 seed_oss step3 step3p5".split()
-)
 #: What is different for `render`, which has no engine.
 _OF_RENDER = {
     flag.name: flag
     for flag in (
         Flag("max_model_len", "length", None, S, "context length in tokens, also as 32k or 1M (the model's own)",
              "model.max_model_len"),
-        Flag("tool_call_parser", "text", None, S, "format of tool calls: what it changes in requests",
-             "api.tool_call_parser", choices=TOOL_PARSERS, null=True),
-        Flag("reasoning_parser", "text", "", S, "format of reasoning: what it changes in requests",
-             "api.reasoning_parser", choices=(*REASONING_PARSERS, ""), null=True),
-        Flag("enable_auto_tool_choice", "switch", False, N, "a tool parser is enough"),
         Flag("enable_scale_out", "switch", False, N, "the render routes are all that there is"),
         Flag("enable_tokenizer_info_endpoint", "switch", True, S, "the route /tokenizer_info",
              "api.enable_tokenizer_info_endpoint"),

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
+from fastfront import env
 from fastfront.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ class InProcessCoordinator:
 
     def _bind(self, socket: ZmqSocket) -> str:
         if self._host is None:
-            path = Path(tempfile.gettempdir()) / f"fastfront-{uuid.uuid4().hex}"
+            path = Path(env.rpc_base_path() or tempfile.gettempdir()) / f"fastfront-{uuid.uuid4().hex}"
             self._paths.append(path)
             socket.bind(f"ipc://{path}")
         else:

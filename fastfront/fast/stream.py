@@ -2,7 +2,8 @@
 
 A Stream is one choice: its decoder, its stop strings, and either the text it collects or the outbox that its events go
 to. A Router knows every open stream by the request id that it gave out, walks a message and feeds the streams. Python
-code runs only for a Step: an output that ends a stream or carries fields that are seldom there.
+code runs only for a Step: an output that ends a stream or carries fields that are seldom there, and, of a stream that
+was opened with `steps`, every output that brings tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Step(NamedTuple):
 
     `text` is, of a finished stream, what was not delivered yet. `finish_reason` is the wire's number or -1. With
     `engine_done` false a stop string ended the stream here and the engine must be told. `raw` is the output as msgpack
-    where it has fields that are seldom there.
+    where it has fields that are seldom there. Of a stream with `steps`, `text` is what became certain since the last
+    step, and `token_ids` are the ids since then, without those behind a stop string.
     """
 
     stream: Stream
@@ -35,6 +37,7 @@ class Step(NamedTuple):
     stop_reason: int | str | None
     engine_done: bool
     raw: bytes | None
+    token_ids: Sequence[int] = ()
 
 
 class StepOwner(Protocol):
@@ -64,7 +67,8 @@ class Stream:
     """One choice. Give it an outbox with `to_outbox`, or let it collect its text.
 
     `prompt` are the ids before the answer (the last few are enough). No stop string matches within the first
-    `min_tokens` tokens. Events wait until `interval` tokens are there.
+    `min_tokens` tokens. Events wait until `interval` tokens are there. With `steps` the stream writes nothing but the
+    opening: instead it gives a Step where it would write an event, also for tokens without text, and for every `raw`.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Stream:
         min_tokens: int = 0,
         keep_ids: bool = False,
         interval: int = 1,
+        steps: bool = False,
     ) -> None:
         self.owner = owner
         self.request_id = ""
@@ -90,12 +95,14 @@ class Stream:
         self._include_stop = include_stop
         self._min_tokens = min_tokens
         self._interval = interval
+        self._steps = steps
+        self._step_ids: list[int] = []
         self._outbox: Outbox | None = None
         self._opening = b""
         self._head = b""
         self._tail: tuple[bytes, ...] = ()
         self._prompt_tokens = 0
-        self._told = 0  # tokens at the last event
+        self._told = 0  # tokens at the last event, or at the last step that was due
         self._text: list[str] = []
 
     def to_outbox(
@@ -125,10 +132,17 @@ class Stream:
             self._opening = b""
         matched = self._decode(ids, hide_last=finish == STOP and not self._include_stop)
         if matched is not None:
-            return Step(self, self._take_text(), STOP, matched, finish >= 0, raw)
+            return Step(self, self._take_text(), STOP, matched, finish >= 0, raw, self._take_ids())
         if finish >= 0:
             self._end_text()
-            return Step(self, self._take_text(), finish, stop_reason, True, raw)
+            return Step(self, self._take_text(), finish, stop_reason, True, raw, self._take_ids())
+        if self._steps:
+            due = self.tokens - self._told >= self._interval
+            if due:
+                self._told = self.tokens
+            elif raw is None:
+                return None
+            return Step(self, self._take_text(), -1, None, False, raw, self._take_ids())
         if self._outbox is not None and self._text and self.tokens - self._told >= self._interval:
             self._write_event(self._outbox)
         return Step(self, "", -1, None, False, raw) if raw is not None else None
@@ -140,6 +154,8 @@ class Stream:
             self.tokens += 1
             if self.token_ids is not None:
                 self.token_ids.append(token_id)
+            if self._steps:
+                self._step_ids.append(token_id)
             if hide_last and at == last:
                 break
             text = self._decoder.feed((token_id,))
@@ -165,6 +181,10 @@ class Stream:
         text = "".join(self._text)
         self._text.clear()
         return text
+
+    def _take_ids(self) -> Sequence[int]:
+        ids, self._step_ids = self._step_ids, []
+        return ids
 
     def _write_event(self, outbox: Outbox) -> None:
         self._told = self.tokens

@@ -49,7 +49,9 @@ cdef class Stream:
     cdef bint keep_ids
     cdef vector[int64_t] ids
     cdef Py_ssize_t interval
-    cdef Py_ssize_t told  # tokens at the last event
+    cdef bint steps
+    cdef vector[int64_t] step_ids
+    cdef Py_ssize_t told  # tokens at the last event, or at the last step that was due
 
     cdef Outbox outbox
     cdef bytes opening
@@ -64,7 +66,8 @@ cdef class Stream:
     cdef size_t held
 
     def __cinit__(self, owner, Vocab vocab not None, bint skip_special=True, prompt=(), Patterns stop=None,
-                  bint include_stop=False, Py_ssize_t min_tokens=0, bint keep_ids=False, Py_ssize_t interval=1):
+                  bint include_stop=False, Py_ssize_t min_tokens=0, bint keep_ids=False, Py_ssize_t interval=1,
+                  bint steps=False):
         cdef vector[int64_t] before
         self.owner = owner
         self.request_id = ""
@@ -80,6 +83,7 @@ cdef class Stream:
         self.min_tokens = min_tokens
         self.keep_ids = keep_ids
         self.interval = interval
+        self.steps = steps
 
     def __dealloc__(self):
         del self.decoder
@@ -114,11 +118,19 @@ cdef class Stream:
             self.opening = None
         matched = self.decode(output, finish == STOP and not self.include_stop)
         if matched >= 0:
-            return Step(self, self.take_text(), STOP, self.stop.patterns[matched], finish >= 0, raw_bytes(output.raw))
+            stop = self.stop.patterns[matched]
+            return Step(self, self.take_text(), STOP, stop, finish >= 0, raw_bytes(output.raw), self.take_ids())
         if finish >= 0:
             self.held = 0
             self.decoder.finish(self.text)
-            return Step(self, self.take_text(), finish, stop_reason(output), True, raw_bytes(output.raw))
+            reason = stop_reason(output)
+            return Step(self, self.take_text(), finish, reason, True, raw_bytes(output.raw), self.take_ids())
+        if self.steps:
+            if self.tokens - self.told >= self.interval:
+                self.told = self.tokens
+            elif output.raw.empty():
+                return None
+            return Step(self, self.take_text(), -1, None, False, raw_bytes(output.raw), self.take_ids())
         if self.outbox is not None and self.text.size() > self.held and self.tokens - self.told >= self.interval:
             self.write_event()
         if not output.raw.empty():
@@ -136,6 +148,8 @@ cdef class Stream:
             self.tokens += 1
             if self.keep_ids:
                 self.ids.push_back(token_id)
+            if self.steps:
+                self.step_ids.push_back(token_id)
             if hide_last and at == count - 1:
                 break
             before = self.text.size()
@@ -155,9 +169,18 @@ cdef class Stream:
         return -1
 
     cdef str take_text(self):
-        cdef str text = PyUnicode_DecodeUTF8(self.text.data(), self.text.size(), NULL)
-        self.text.clear()
+        """All that is certain."""
+        cdef size_t ready = self.text.size() - self.held
+        cdef str text = PyUnicode_DecodeUTF8(self.text.data(), ready, NULL)
+        self.text.erase(0, ready)
         return text
+
+    cdef object take_ids(self):
+        if not self.steps:
+            return ()
+        ids = list(self.step_ids)
+        self.step_ids.clear()
+        return ids
 
     cdef int write_event(self) except -1:
         cdef size_t ready = self.text.size() - self.held

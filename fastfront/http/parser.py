@@ -5,6 +5,9 @@ message may end: a body of known length ends where it ends; a head, and a chunke
 each piece at most one request has become whole, which bounds what waits, and a head's size is counted exactly.
 llhttp's strict mode refuses what smuggling is made of (both or double lengths, bare CR or LF, folded headers, odd chunk
 sizes); what it lets pass is refused here.
+
+Clients send the same few heads again and again. What a plain one (a body of known length, nothing to upgrade or to wait
+for) was read as is kept, and a request that begins with the very same bytes and is there whole needs no parser.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from fastfront.http.settings import Settings
 
 EMPTY_LINE = b"\r\n\r\n"
 ONCE = ("host", "content-length", "transfer-encoding")
+#: Heads that are kept, and how long one may be (bytes).
+KEPT_HEADS = 256
+KEPT_HEAD_SIZE = 2048
 #: Bytes that one chunk may cost beside its data; more (long extensions) counts towards the size of the head.
 CHUNK_OVERHEAD = 128
 
@@ -46,11 +52,23 @@ class Incoming(NamedTuple):
     http10: bool
 
 
+class Head(NamedTuple):
+    """What a plain head was read as: of `like` everything but the body is the next request's too."""
+
+    like: Incoming
+    length: int
+
+
+Heads = dict[bytes, Head]
+
+
 class RequestParser:
     """One connection's requests. After an error it must not be fed again."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, heads: Heads | None = None) -> None:
         self._settings = settings
+        self._heads: Heads = {} if heads is None else heads
+        self._head = b""  # of the request that is being read, if it came in one piece
         self._parser = httptools.HttpRequestParser(self)
         self._data = b""
         self._pos = 0
@@ -93,6 +111,10 @@ class RequestParser:
         """The next whole request, None when more bytes are needed; raises a RequestError that ends the connection."""
         data = self._data
         size = len(data)
+        if self.stage is Stage.NOTHING and self._pos < size and not self._tail:
+            known = self._next_known(data, size)
+            if known is not None:
+                return known
         while self._pos < size:
             start = self._pos
             in_body = self.stage is Stage.BODY
@@ -112,6 +134,8 @@ class RequestParser:
                 self._ignore_upgrade()
             except httptools.HttpParserError as error:
                 raise self._refuse(self._error or MalformedRequestError(f"Invalid HTTP request: {error}")) from error
+            if self.stage is not Stage.BODY:
+                self._head = b""  # that was no head: only empty lines before one
             if in_body and self._chunked and self._error is None:
                 self._count_overhead(end - start)
             if self._error is not None:
@@ -121,6 +145,33 @@ class RequestParser:
         self._data = b""
         self._pos = 0
         return None
+
+    def _next_known(self, data: bytes, size: int) -> Incoming | None:
+        """The next request if it is there whole and its head is known."""
+        start = self._pos
+        end = data.find(EMPTY_LINE, start, start + KEPT_HEAD_SIZE) + len(EMPTY_LINE)
+        if end < len(EMPTY_LINE):
+            return None
+        head = data[start:end]
+        known = self._heads.get(head)
+        if known is None:
+            self._head = head
+            return None
+        like, length = known
+        if size - end < length:
+            return None
+        self._pos = end + length
+        self.begun += 1
+        method, target, path, query, headers, _, keep_alive, http10 = like
+        return Incoming(method, target, path, query, headers.copy(), data[end : self._pos], keep_alive, http10)
+
+    def _keep(self, incoming: Incoming) -> None:
+        head, self._head = self._head, b""
+        if self._upgrade or self._chunked or "expect" in incoming.headers:
+            return
+        if len(self._heads) >= KEPT_HEADS:
+            self._heads.clear()
+        self._heads[head] = Head(incoming._replace(headers=incoming.headers.copy(), body=b""), len(incoming.body))
 
     def _piece_end(self, data: bytes, start: int) -> int:
         if start == 0 and self._tail:
@@ -137,6 +188,7 @@ class RequestParser:
         return len(data)
 
     def _refuse(self, error: RequestError) -> RequestError:
+        self._head = b""
         self.stage = Stage.NOTHING
         self.awaits_continue = False
         self._data = b""
@@ -150,6 +202,8 @@ class RequestParser:
         incoming = Incoming(
             self._method, self._target.decode(), path, query, self._headers, body, self._keep_alive, self._http10
         )
+        if self._head:
+            self._keep(incoming)
         if self._upgrade:
             self._upgrade = False
             self._parser = httptools.HttpRequestParser(self)

@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._settings = server.shared.settings
-        self._parser = RequestParser(server.shared.settings)
+        self._parser = RequestParser(server.shared.settings, server.heads)
         self._state = State.OPEN
         self._current: Exchange | None = None
         self._queue: deque[Exchange] = deque()

@@ -10,12 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from fastfront.errors import RequestError, StartError
+from fastfront.errors import StartError
 from fastfront.fast import Flusher
 from fastfront.flow import Work
 from fastfront.http.auth import Keys
 from fastfront.http.cors import Cors
 from fastfront.http.listener import Listener
+from fastfront.http.parser import Heads
 from fastfront.http.protocol import Connection
 from fastfront.http.reply import Exchange, RenderError, Shared
 from fastfront.http.router import Router
@@ -43,6 +44,8 @@ class Server:
     ) -> None:
         self.shared = Shared(flusher, render_error, settings or Settings(), cors)
         self.connections: set[Connection] = set()
+        #: What heads were read as, for all connections.
+        self.heads: Heads = {}
         self.draining = False
         self.closed = False
         self.loop: asyncio.AbstractEventLoop

@@ -323,6 +323,7 @@ def model_info(files: ModelFiles, tokenizer: AnyTokenizer, settings: PromptSetti
         ),
         created=int(time.time()),
         is_moe=facts.is_moe(files.config),
+        model_type=str(files.config.get("model_type", "")),
     )
 
 

@@ -8,13 +8,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
+
 from fastfront.api.errors import render_error
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState, Limits
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError, RequestError
 from fastfront.fast import Flusher, Outbox, Vocab, escape
-from fastfront.flow import ChatInput, Choice, EventFormat, Generation, Handler, HttpRequest, ModelInfo, Prompt
+from fastfront.flow import (
+    ChatInput,
+    Choice,
+    Delta,
+    EventFormat,
+    Generation,
+    Handler,
+    HttpRequest,
+    ModelInfo,
+    Position,
+    Prompt,
+    Token,
+)
 from fastfront.process import vocabulary
 
 QWEN = ModelInfo(
@@ -114,6 +128,9 @@ class Script:
     finish_reason: str = "stop"
     stop_reason: int | str | None = None
     cached_tokens: int | None = 0
+    created_cache_tokens: int | None = None
+    #: Beside each piece where log-probabilities are wanted: other tokens and theirs.
+    rivals: dict[str, float] = field(default_factory=lambda: {"?": -1.5, "!": -2.5})
     #: Raised after this many events of a stream (of a whole answer: at once).
     error: Exception | None = None
     error_after: int = 1
@@ -133,6 +150,25 @@ class FakePipeline:
         """The tokenizer's."""
         return CHARS if isinstance(self.prompter, CharPrompter) else vocabulary(self.prompter.tokenizer)
 
+    def _positions(self, g: Generation) -> list[Position] | None:
+        """One for each piece: at -0.5, its rivals beside it."""
+        if g.sampling.logprobs is None and g.sampling.logprob_token_ids is None:
+            return None
+        return [self._position(at, piece) for at, piece in enumerate(self.script.pieces)]
+
+    def _position(self, token_id: int, text: str) -> Position:
+        texts = [text, *self.script.rivals]
+        ids = [token_id, *(1000 + at for at in range(len(self.script.rivals)))]
+        tokens = [Token(text, tuple(text.encode())) for text in texts]
+        return Position(ids, tokens, [-0.5, *self.script.rivals.values()], range(1, len(ids) + 1))
+
+    def _prompt_positions(self, g: Generation, index: int) -> list[Position] | None:
+        if g.sampling.prompt_logprobs is None:
+            return None
+        first, *others = g.prompts[index // g.n].token_ids
+        bare = Position([first], [Token(chr(first), tuple(chr(first).encode()))], (), ())
+        return [bare, *(self._position(token_id, chr(token_id)) for token_id in others)]
+
     def _choices(self, g: Generation) -> list[Choice]:
         script = self.script
         count = len(script.pieces)
@@ -146,6 +182,9 @@ class FakePipeline:
                 count,
                 script.cached_tokens,
                 list(range(count)) if g.text.return_token_ids else None,
+                created_cache_tokens=script.created_cache_tokens,
+                logprobs=self._positions(g),
+                prompt_logprobs=self._prompt_positions(g, index),
             )
             for index in range(len(g.prompts) * g.n)
         ]
@@ -169,11 +208,17 @@ class FakePipeline:
                 if script.error is not None and events >= script.error_after:
                     raise script.error
                 events += 1
-                if at + 1 < len(script.pieces):
+                ids = None if choice.token_ids is None else [at]
+                logprobs = None if choice.logprobs is None else choice.logprobs[at : at + 1]
+                prompt = None if at else choice.prompt_logprobs
+                if at + 1 == len(script.pieces):
+                    part = {"text": piece, "token_ids": ids, "logprobs": logprobs, "prompt_logprobs": prompt}
+                    outbox.append(format.last(msgspec.structs.replace(choice, **part)))
+                elif ids is None and logprobs is None:
                     outbox.append(_event(format, choice, piece, at + 1))
-                    continue
-                last = {**{name: getattr(choice, name) for name in choice.__struct_fields__}, "text": piece}
-                outbox.append(format.last(Choice(**last)))
+                else:
+                    delta = Delta(choice.index, piece, choice.prompt_tokens, at + 1, ids, logprobs, prompt)
+                    outbox.append(format.delta(delta))
         return choices
 
 

@@ -233,7 +233,8 @@ def test_random_tokens_can_have_logprobs(join: Join, front: Front) -> None:
     join("--vocab", "300")
     front.add("some", prompt=[4, 5, 6], max_tokens=2, logprobs=2, prompt_logprobs=1)
     front.add("all", max_tokens=1, logprobs=-1)
-    got = front.drain("some", "all")
+    front.add("asked", max_tokens=1, logprob_token_ids=[7, 5])
+    got = front.drain("some", "all", "asked")
     first, second = got["some"]
     [token] = first[1]
     assert first[2] == [[token, token + 1, token + 2], [-0.5, -1.5, -2.5], [1]]
@@ -241,6 +242,8 @@ def test_random_tokens_can_have_logprobs(join: Join, front: Front) -> None:
     assert second[3] is None
     [token] = got["all"][0][1]
     assert got["all"][0][2][0] == [token, *range(300)]
+    [token] = got["asked"][0][1]
+    assert got["asked"][0][2][0] == [token, 7, 5]
 
 
 def test_large_arrays_travel_in_frames_of_their_own(join: Join, front: Front) -> None:

@@ -267,3 +267,101 @@ def test_events_are_json_for_any_text(fast: SimpleNamespace) -> None:
 def test_tails_have_one_or_three_pieces(fast: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="1 or 3"):
         events(fast, [b"a", b"b"])
+
+
+def stepped(fast: SimpleNamespace, steps: list[list[int]], finish: int, **options: Any) -> tuple[list[Any], Any]:
+    """The Steps of a stream that gives one for each output, and the stream."""
+    router = fast.Router()
+    stream = fast.Stream(Owner(), fast.Vocab(ABC, special=[0]), steps=True, **options)
+    request_id = router.open(stream, "r")
+    got: list[Any] = []
+    for n, ids in enumerate(steps):
+        got += feed(router, output(request_id, ids, finish if n == len(steps) - 1 else None)).steps
+        if got and got[-1].finish_reason >= 0:
+            break
+    return got, stream
+
+
+def test_steps(fast: SimpleNamespace) -> None:
+    got, _ = stepped(fast, [[65, 0xC3], [], [0xA9, 66], [0xE4], [0xBD], [67]], LENGTH, stop=fast.Patterns(["BX"]))
+    assert [(step.text, list(step.token_ids), step.finish_reason) for step in got] == [
+        ("A", [65, 0xC3], -1),
+        ("é", [0xA9, 66], -1),
+        ("", [0xE4], -1),  # tokens without text
+        ("", [0xBD], -1),
+        ("B\ufffdC", [67], LENGTH),
+    ]
+    assert [step.engine_done for step in got] == [False] * 4 + [True]
+
+
+def test_steps_end_at_a_stop_string(fast: SimpleNamespace) -> None:
+    got, stream = stepped(fast, [[65, 66], [67, 68, 69, 70]], LENGTH, stop=fast.Patterns(["CD"]))
+    assert [(step.text, list(step.token_ids), step.stop_reason) for step in got] == [
+        ("AB", [65, 66], None),
+        ("", [67, 68], "CD"),
+    ]
+    assert stream.tokens == 4
+
+
+def test_steps_write_the_opening_and_no_event(fast: SimpleNamespace) -> None:
+    router, flusher, owner = fast.Router(), fast.Flusher(), OutboxOwner()
+    outbox = fast.Outbox(flusher, owner, -1, 1 << 20, False)
+    stream = fast.Stream(Owner(), fast.Vocab(ABC), steps=True)
+    stream.to_outbox(outbox, b"<open>", b"", [b""], 1)
+    request_id = router.open(stream, "r")
+    for _ in range(2):
+        assert len(feed(router, output(request_id, [65])).steps) == 1
+    assert written(flusher, owner) == b"<open>"
+
+
+def test_steps_keep_to_the_interval_but_for_rare_fields(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream = fast.Stream(Owner(), fast.Vocab(ABC), steps=True, interval=3)
+    request_id = router.open(stream, "r")
+    rare = [[], None, None, None, None, None, None, None, None, {"num_cached_tokens": 16}]
+    counts = []
+    for n in range(8):
+        row = [request_id, [65 + n], *rare[1:]] if n == 4 else output(request_id, [65 + n])
+        counts += [(n, step.text, len(step.token_ids)) for step in feed(router, row).steps]
+    assert counts == [(2, "ABC", 3), (4, "DE", 2), (5, "F", 1)]
+    (step,) = feed(router, output(request_id, [], LENGTH)).steps
+    assert (step.text, list(step.token_ids)) == ("GH", [71, 72])
+
+
+def test_plain_streams_give_no_ids(fast: SimpleNamespace) -> None:
+    step = collect(fast.Router(), fast.Stream(Owner(), fast.Vocab(ABC), keep_ids=True), [[65], [66]], LENGTH)
+    assert list(step.token_ids) == []
+
+
+def test_steps_join_to_what_a_plain_stream_gives(fast: SimpleNamespace) -> None:
+    rng = random.Random(8)
+    for _ in range(300):
+        data = rng.choices([0, 65, 66, 67, 0xC3, 0xA9, 0xF0, 0x9F, 0xAB, 0xA0], k=rng.randrange(1, 20))
+        options: dict[str, Any] = {
+            "include_stop": rng.random() < 0.5,
+            "min_tokens": rng.randrange(4),
+            "skip_special": rng.random() < 0.5,
+            "prompt": rng.choice([(), (0xC3,), (0xF0, 0x9F)]),
+        }
+        stop = rng.choice([None, ["AB"], ["BA", "CC"], ["é"], ["A🫠"]])
+        finish = rng.choice([STOP, LENGTH])
+
+        def patterns(stop: list[str] | None = stop) -> Any:
+            return fast.Patterns(stop) if stop else None
+
+        splits = [[token] for token in data], cut(rng, data), [data]
+        plain = fast.Stream(Owner(), fast.Vocab(ABC, special=[0]), keep_ids=True, stop=patterns(), **options)
+        want = collect(fast.Router(), plain, splits[0], finish)
+        for parts in splits:
+            for interval in (1, 3):
+                got, stream = stepped(fast, parts, finish, stop=patterns(), interval=interval, **options)
+                assert "".join(step.text for step in got) == want.text
+                assert [token for step in got for token in step.token_ids] == plain.token_ids
+                assert stream.tokens == plain.tokens
+                assert got[-1][2:4] == want[2:4]
+
+
+def cut(rng: random.Random, data: list[int]) -> list[list[int]]:
+    """The same ids in random groups, some of them empty, but not the last."""
+    at = sorted(rng.choices(range(len(data)), k=rng.randrange(5)))
+    return [data[low:high] for low, high in zip([0, *at], [*at, len(data)], strict=True)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastfront.errors import HeadersTooLargeError, MalformedRequestError, PayloadTooLargeError, RequestError
-from fastfront.http.parser import Incoming, RequestParser, Stage, split_target
+from fastfront.http.parser import KEPT_HEAD_SIZE, KEPT_HEADS, Heads, Incoming, RequestParser, Stage, split_target
 from fastfront.http.settings import Settings
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -92,9 +92,11 @@ BAD = {
 }
 
 
-def parse(pieces: list[bytes], settings: Settings | None = None) -> list[Incoming | type[RequestError]]:
+def parse(
+    pieces: list[bytes], settings: Settings | None = None, heads: Heads | None = None
+) -> list[Incoming | type[RequestError]]:
     """All requests, and last the error's class."""
-    parser = RequestParser(settings or Settings())
+    parser = RequestParser(settings or Settings(), heads)
     found: list[Incoming | type[RequestError]] = []
     for piece in pieces:
         parser.feed(piece)
@@ -184,6 +186,46 @@ def test_limits() -> None:
         assert parse(pieces, settings) == [PayloadTooLargeError]
     for pieces in cuts(CHUNKED + b"b\r\n" + b"x" * 11 + b"\r\n1\r\nx\r\n"):
         assert parse(pieces, Settings(max_body_size=11)) == [PayloadTooLargeError]
+
+
+@pytest.mark.parametrize("name", [*GOOD, *BAD])
+def test_known_heads_change_nothing(name: str) -> None:
+    """Each request again, after all the others, when what its head was read as is known."""
+    heads: Heads = {}
+    for data in (*GOOD.values(), *BAD.values()):
+        parse([data], heads=heads)
+    assert len(heads) == 2
+    data = GOOD.get(name) or BAD[name]
+    for pieces in ([data], [data + GOOD["length"]], [GOOD["length"] + data], *cuts(data)):
+        assert parse(pieces, heads=heads) == parse(pieces), pieces
+
+
+def test_only_plain_heads_are_kept() -> None:
+    heads: Heads = {}
+    parse([GOOD["get"] * 2 + GOOD["length"]], heads=heads)
+    assert [head.like.method for head in heads.values()] == ["GET", "POST"]
+    for name in ("chunked", "upgrade", "upgrade with length"):
+        parse([GOOD[name]], heads=heads)
+    parse([GOOD["blank lines before"]], heads=heads)
+    parse([b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx"], heads=heads)
+    parse([b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * KEPT_HEAD_SIZE + b"\r\n\r\n"], heads=heads)
+    assert len(heads) == 2
+
+
+def test_what_a_handler_does_to_headers_is_not_kept() -> None:
+    heads: Heads = {}
+    for _ in range(3):
+        (request,) = parse([GOOD["get"]], heads=heads)
+        assert isinstance(request, Incoming)
+        assert request.headers == {"host": "x", "a": "b, c"}
+        request.headers["a"] = "changed"
+
+
+def test_known_heads_are_bounded() -> None:
+    heads: Heads = {}
+    for number in range(KEPT_HEADS * 2 + 5):
+        parse([b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number], heads=heads)
+        assert len(heads) <= KEPT_HEADS
 
 
 def test_stages() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fastfront.errors import MalformedRequestError
 from fastfront.flow import HttpRequest, Reply
 
 if TYPE_CHECKING:
@@ -65,6 +66,24 @@ def test_keep_alive_serves_one_after_the_other(served: Served) -> None:
 
 def test_an_absolute_target_is_a_path(served: Served) -> None:
     assert served.ask(get("http://elsewhere:80/ok?x")).status == 200
+
+
+def test_a_handler_may_answer_at_once(served: Served) -> None:
+    """Without a task; what it raises, or leaves out, is answered as a task's."""
+
+    def at_once(request: HttpRequest, reply: Reply) -> None:
+        if request.query == "wrong":
+            raise MalformedRequestError("no")
+        if request.query != "nothing":
+            reply.send(200, b"now")
+
+    served.add("/now", at_once)
+    client = served.client()
+    client.send(get("/now") * 40 + GET)
+    assert [client.answer().body for _ in range(41)] == [b"now"] * 40 + [b"ok"]
+    assert served.ask(get("/now?wrong")).status == 400
+    assert served.ask(get("/now?nothing")).status == 500
+    assert served.server.active == 0
 
 
 def test_unknown_path_and_method(served: Served) -> None:

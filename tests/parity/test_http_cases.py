@@ -15,24 +15,6 @@ from tests.e2e.serving import add_engine, serve
 
 pytestmark = pytest.mark.peer
 
-#: Cases that are not served yet, by the beginning of their names, and why. One that passes must leave this list.
-NOT_YET = {
-    "lp.": "log-probabilities",
-    "chat.logprobs": "log-probabilities",
-    "chat.reasoning": "reasoning parsers",
-    "chat.include_reasoning_false": "reasoning parsers",
-    "tool.": "tool parsers",
-}
-#: Cases under those names that pass all the same: they are refused, or need no parser.
-PASS_ALREADY = frozenset(
-    (
-        "chat.reasoning_never chat.reasoning_never.stream chat.reasoning_off chat.reasoning_off.stream lp.negative "
-        "lp.too_many tool.choice_without_tools tool.empty_list tool.history tool.history.stream "
-        "tool.required_without_tools"
-    ).split()
-)
-
-
 def tool(shared: Path) -> Any:
     """The reference runner as a module."""
     path = shared / "tools" / "http_cases.py"
@@ -49,7 +31,7 @@ def test_cases(start: Start, fastfront: list[str], shared: Path, peers: Path, fr
     requests = json.loads((cases / "requests.json").read_text())
     expected = json.loads((cases / "expected.json").read_text())
     runner = tool(shared)
-    options = ["--tool-call-parser", "none", "--reasoning-parser", "none"]
+    options = ["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]
     serving = serve(start, fastfront, peers, free_port, *options, engine=None)
     add_engine(start, fastfront, serving, "--scripts", str(cases / "scripts.json"))
     serving.front.wait_http(f"{serving.base}/health")
@@ -59,6 +41,4 @@ def test_cases(start: Start, fastfront: list[str], shared: Path, peers: Path, fr
         wants = want["any"] if isinstance(want, dict) and "any" in want else [want]
         if not any(runner.same(one, got[name]) for one in wants):
             wrong.add(name)
-    excused = {name for name in expected if name.startswith(tuple(NOT_YET))} - PASS_ALREADY
-    assert wrong - excused == set()
-    assert sorted(excused - wrong) == [], "these pass now: take them off the list"
+    assert sorted(wrong) == []

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from fastfront.api.openai.logprobs import LogprobWish
 from fastfront.api.openai.usage import usage, usage_json
 from fastfront.flow import Choice, EventFormat, Prompt
 
@@ -33,6 +34,8 @@ class Wishes(NamedTuple):
     continuous_usage: bool = False
     usage_details: bool = False
     token_ids: bool = False
+    #: None: no log-probabilities.
+    logprobs: LogprobWish | None = None
 
 
 class StreamFormat(EventFormat, Protocol):
@@ -53,10 +56,15 @@ def prefix(stamp: Stamp, kind: str) -> bytes:
 
 
 def usage_event(
-    before: bytes, stamp: Stamp, wishes: Wishes, prompts: Sequence[Prompt], choices: Sequence[Choice]
+    before: bytes,
+    stamp: Stamp,
+    wishes: Wishes,
+    prompts: Sequence[Prompt],
+    choices: Sequence[Choice],
+    created: bool = False,
 ) -> bytes:
-    """The last event of a stream that was asked for usage."""
+    """The last event of a stream that was asked for usage; `created` as of `usage`."""
     if not wishes.usage:
         return b""
-    counts = usage_json(usage(prompts, choices, wishes.usage_details))
+    counts = usage_json(usage(prompts, choices, wishes.usage_details, created))
     return before + b'],"usage":' + counts + b',"system_fingerprint":' + encode(stamp.fingerprint) + b"}\n\n"

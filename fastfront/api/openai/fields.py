@@ -96,6 +96,10 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     vllm_xargs: dict[str, Scalar | list[Scalar]] | None = None
     stream_interval: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
+    def logprobs_wanted(self) -> tuple[int | None, int | None]:
+        """How many rivals of each generated token and of each prompt token the engine is to tell; None: nothing."""
+        return None, self.prompt_logprobs
+
     # of the render endpoints only; vLLM checks their types here too
     return_token_offsets: bool | None = False
     mm_payload: Literal["tensors", "none"] = "tensors"

@@ -8,6 +8,7 @@ from copy import copy
 from fastfront.api.openai.events import Wishes
 from fastfront.api.openai.fields import GenerationFields
 from fastfront.api.openai.identity import data_parallel_rank, priority, session_id, trace_headers
+from fastfront.api.openai.logprobs import LogprobWish
 from fastfront.api.openai.recipe import Recipe, recipe
 from fastfront.api.openai.sampling import check_tokens
 from fastfront.api.state import RenderState
@@ -98,4 +99,14 @@ def stream_wishes(fields: GenerationFields, settings: ApiConfig) -> Wishes:
     forced = settings.enable_force_include_usage
     asked = forced or (options is not None and options.include_usage is True)
     every = forced or (asked and options is not None and options.continuous_usage_stats is True)
-    return Wishes(asked, every, settings.enable_prompt_tokens_details, bool(fields.return_token_ids))
+    details, ids = settings.enable_prompt_tokens_details, bool(fields.return_token_ids)
+    return Wishes(asked, every, details, ids, _logprob_wish(fields, settings))
+
+
+def _logprob_wish(fields: GenerationFields, settings: ApiConfig) -> LogprobWish | None:
+    top, _ = fields.logprobs_wanted()
+    if top is None:
+        return None
+    as_ids = fields.return_tokens_as_token_ids
+    as_ids = settings.return_tokens_as_token_ids if as_ids is None else as_ids
+    return LogprobWish(-1 if fields.logprob_token_ids else top, as_ids)

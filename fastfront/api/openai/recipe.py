@@ -6,24 +6,35 @@ or objects (stop lists, logit bias, constraints ...) are worked out each time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
 
 import msgspec
 
 from fastfront.api.openai.fields import GenerationFields
-from fastfront.api.openai.sampling import sampling_params, stop_strings
+from fastfront.api.openai.sampling import check_logprobs, sampling_params, stop_strings
 from fastfront.api.state import RenderState
 from fastfront.flow import SamplingParams
 
-_DECIDING = attrgetter(
-    "n", "stream", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
-    "repetition_penalty", "logit_bias", "seed", "watermarking", "stop", "stop_token_ids", "include_stop_str_in_output",
-    "ignore_eos", "min_tokens", "allowed_token_ids", "repetition_detection", "thinking_token_budget",
-    "structured_outputs", "response_format", "skip_special_tokens", "spaces_between_special_tokens", "logprobs",
-    "prompt_logprobs", "logprob_token_ids", "routed_experts_prompt_start", "kv_transfer_params", "ec_transfer_params",
-    "vllm_xargs", "stream_interval",
+#: Fields that no parameter depends on; any other is taken to decide. `bad_words` are looked at apart.
+_ELSEWHERE = frozenset(
+    (
+        "model", "messages", "prompt", "suffix", "prompt_embeds", "documents", "user", "request_id", "session_id",
+        "priority", "cache_salt", "max_tokens", "max_completion_tokens", "bad_words", "stream_options", "tools",
+        "tool_choice", "parallel_tool_calls", "reasoning_effort", "include_reasoning", "add_generation_prompt",
+        "continue_final_message", "add_special_tokens", "chat_template", "chat_template_kwargs", "safe_user_text",
+        "media_io_kwargs", "mm_processor_kwargs", "mm_payload", "truncate_prompt_tokens", "truncation_side",
+        "return_prompt_text", "return_token_ids", "return_tokens_as_token_ids", "return_token_offsets",
+        "return_mm_kwargs",
+    )
 )  # fmt: skip
 _KEPT = 256
+
+
+@cache
+def _deciding(kind: type[GenerationFields]) -> Callable[[GenerationFields], tuple[object, ...]]:
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in _ELSEWHERE))
 
 
 class Recipe(msgspec.Struct):
@@ -39,7 +50,8 @@ def recipe(state: RenderState, fields: GenerationFields, n: int) -> Recipe:
     """The recipe of a request for `n` choices of each prompt; RequestError for parameters out of their range."""
     if fields.bad_words or fields.thinking_token_budget is not None:
         return _make(state, fields, n)
-    key = _DECIDING(fields)
+    kind = type(fields)
+    key = (kind, _deciding(kind)(fields))
     try:
         known: Recipe | None = state.recipes.get(key)
     except TypeError:  # a list or an object is among them
@@ -54,4 +66,6 @@ def recipe(state: RenderState, fields: GenerationFields, n: int) -> Recipe:
 def _make(state: RenderState, fields: GenerationFields, n: int) -> Recipe:
     stop = stop_strings(fields.stop)
     pipeline = state.pipeline
-    return Recipe(sampling_params(fields, n, None, pipeline.info, pipeline.prompter.tokenizer, state.limits), stop)
+    sampling = sampling_params(fields, n, None, pipeline.info, pipeline.prompter.tokenizer, state.limits)
+    check_logprobs(sampling, state.settings.max_logprobs, pipeline.info.vocab_size)
+    return Recipe(sampling, stop)

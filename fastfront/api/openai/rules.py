@@ -26,7 +26,6 @@ def check_shared(fields: GenerationFields, limits: Limits) -> None:
         check_count("prompt_logprobs", fields.prompt_logprobs)
         if fields.stream and fields.prompt_logprobs != 0:
             raise RequestError("`prompt_logprobs` are not available when `stream=True`.", param="prompt_logprobs")
-        raise unsupported("prompt_logprobs")
     if fields.use_beam_search:
         raise unsupported("use_beam_search")
 
@@ -35,17 +34,6 @@ def check_count(name: str, value: int) -> None:
     """RequestError unless a number of log-probabilities is at least 0, or -1 for all."""
     if value < -1:
         raise RequestError(f"`{name}` must be a positive value or -1.", param=name, value=value)
-
-
-def check_max_logprobs(value: int, limit: int) -> None:
-    """RequestError for more log-probabilities than the server gives; -1 counts as the limit's own -1."""
-    if limit != -1 and (value > limit or value == -1):
-        raise RequestError(
-            f"Requested sample logprobs of {value}, which is greater than max allowed: {limit}",
-            param="logprobs",
-            value=value,
-            limit=limit,
-        )
 
 
 def unsupported(name: str, value: Any = None) -> UnsupportedError:

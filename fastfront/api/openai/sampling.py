@@ -19,6 +19,7 @@ from fastfront.flow import ModelInfo, SamplingParams
 DELTA = 1
 GREEDY_BELOW = 1e-5
 MIN_TEMPERATURE = 0.01
+MAX_LOGPROB_TOKEN_IDS = 128
 _INT64_MAX = 2**63 - 1
 #: Its very objects, not only equal ones, are what the encoder leaves out.
 _NEUTRAL = SamplingParams()
@@ -63,6 +64,11 @@ def sampling_params(
         params.thinking_token_budget = _budget(fields.thinking_token_budget)
     if fields.logit_bias:
         params.logit_bias = _logit_bias(fields.logit_bias, info.vocab_size)
+    params.logprobs, params.prompt_logprobs = fields.logprobs_wanted()
+    if params.prompt_logprobs is not None:
+        params.skip_reading_prefix_cache = True  # a cached prompt has none
+    if fields.logprob_token_ids:
+        params.logprobs, params.logprob_token_ids = None, fields.logprob_token_ids
     if fields.allowed_token_ids is not None:
         params.allowed_token_ids = _allowed(fields.allowed_token_ids, info.vocab_size)
     if fields.bad_words:
@@ -118,6 +124,32 @@ def check_tokens(most: int, least: int) -> None:
         raise _out_of_range("max_tokens", "must be at least 1", most)
     if least > most:
         raise RequestError(f"min_tokens must be less than or equal to max_tokens={most}, got {least}.")
+
+
+def check_logprobs(params: SamplingParams, most: int, vocab_size: int) -> None:
+    """RequestError for more log-probabilities than the server gives (`most`; -1: as many as there are tokens)."""
+    most = vocab_size if most == -1 else most
+    for name, kind in (("logprobs", "sample"), ("prompt_logprobs", "prompt")):
+        value = getattr(params, name)
+        value = vocab_size if value == -1 else value
+        if value is not None and value > most:
+            raise RequestError(
+                f"Requested {kind} logprobs of {value}, which is greater than max allowed: {most}",
+                param=name,
+                value=value,
+                limit=most,
+            )
+    if params.logprob_token_ids is not None:
+        count = len(params.logprob_token_ids)
+        if count > MAX_LOGPROB_TOKEN_IDS:
+            raise RequestError(
+                f"Requested logprob_token_ids of length {count}, which is greater than max allowed: "
+                f"{MAX_LOGPROB_TOKEN_IDS}",
+                param="logprob_token_ids",
+                value=count,
+                limit=MAX_LOGPROB_TOKEN_IDS,
+            )
+        _check_vocabulary("logprob_token_ids", params.logprob_token_ids, vocab_size)
 
 
 def bad_words_ids(words: list[str], tokenizer: Tokenizer, limits: Limits) -> list[list[int]]:

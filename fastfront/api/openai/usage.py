@@ -27,20 +27,27 @@ class Usage(msgspec.Struct):
     completion_tokens_details: dict[str, int] | None = None
 
 
-def usage(prompts: Sequence[Prompt], choices: Sequence[Choice], details: bool) -> Usage:
-    """Each prompt counts once, each choice by what it generated; `details` adds the cached tokens."""
+def usage(prompts: Sequence[Prompt], choices: Sequence[Choice], details: bool, created: bool = False) -> Usage:
+    """Each prompt counts once, each choice by what it generated; `details` adds the tokens of the prompt cache."""
     prompt = sum(len(p.token_ids) for p in prompts)
     completion = sum(choice.completion_tokens for choice in choices)
     cached = choices[-1].cached_tokens if details and choices else None
-    return Usage(prompt, prompt + completion, completion, None if cached is None else PromptDetails(cached))
+    if cached is None:
+        return Usage(prompt, prompt + completion, completion)
+    made = PromptDetails(cached, choices[-1].created_cache_tokens if created else None)
+    return Usage(prompt, prompt + completion, completion, made)
 
 
 def usage_json(counts: Usage) -> bytes:
     """The counts as the last chunk of a stream has them: without nulls."""
-    cached = counts.prompt_tokens_details
-    return b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%b}' % (
+    written = b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d' % (
         counts.prompt_tokens,
         counts.total_tokens,
         counts.completion_tokens,
-        b"" if cached is None else b',"prompt_tokens_details":{"cached_tokens":%d}' % (cached.cached_tokens or 0),
     )
+    if (cached := counts.prompt_tokens_details) is not None:
+        written += b',"prompt_tokens_details":{"cached_tokens":%d' % (cached.cached_tokens or 0)
+        if cached.created_cache_tokens is not None:
+            written += b',"created_cache_tokens":%d' % cached.created_cache_tokens
+        written += b"}"
+    return written + b"}"

@@ -33,6 +33,7 @@ class TokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     continue_final_message: bool = False
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    safe_user_text: bool | None = None
     media_io_kwargs: dict[str, dict[str, Any]] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     tools: list[Tool] | None = None
@@ -110,6 +111,7 @@ async def _ids(state: RenderState, body: TokenizeRequest) -> list[int]:
                 add_generation_prompt=body.add_generation_prompt,
                 continue_final_message=body.continue_final_message,
                 add_special_tokens=body.add_special_tokens is True,
+                safe_user_text=body.safe_user_text,
             )
         )
     return await prompter.tokenize(str(body.prompt), body.add_special_tokens is not False)

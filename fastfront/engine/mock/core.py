@@ -214,7 +214,7 @@ class Core:
                 stop_reason=script.get("stop_reason"),
             )
         stops = {params.get("_eos_token_id"), *(params.get("stop_token_ids") or ())}
-        plain = params.get("logprobs") is None and params.get("prompt_logprobs") is None
+        plain = all(params.get(name) is None for name in ("logprobs", "prompt_logprobs", "logprob_token_ids"))
         if plain and stops.isdisjoint(self.ring.known):
             return None
         masked = frozenset(stops) | frozenset(params.get("_all_stop_token_ids") or ())

@@ -65,6 +65,7 @@ class Play:
         self._eos = params.get("_eos_token_id")
         self._stops = frozenset(params.get("stop_token_ids") or ())
         self._logprobs: int | None = params.get("logprobs")
+        self._rivals: list[int] | None = params.get("logprob_token_ids")
         self._prompt_logprobs: int | None = params.get("prompt_logprobs")
 
     @property
@@ -92,8 +93,8 @@ class Play:
         if finish is None and self._next is None and self._finish is not None:
             finish, reason = self._finish, self._stop_reason
         fields: list[Any] = [self.request.id, ids, None, None, None, FINISH[finish] if finish else None, reason]
-        if self._logprobs is not None:
-            fields[2] = arrays.logprobs(ids, self._logprobs, self._vocab)
+        if self._logprobs is not None or self._rivals is not None:
+            fields[2] = arrays.logprobs(ids, self._logprobs or 0, self._vocab, rivals=self._rivals)
         if self._prompt_logprobs is not None and self.request.prompt:
             prompt = self.request.prompt[1:]
             fields[3] = [*arrays.logprobs(prompt, self._prompt_logprobs, self._vocab, ("int32", "float32")), None]

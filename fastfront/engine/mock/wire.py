@@ -79,14 +79,25 @@ class Arrays:
         self.frames.append(data)
         return [dtype, shape, len(self.frames)]
 
-    def logprobs(self, ids: list[int], top: int, vocab: int, names: tuple[str, str] = ("<i4", "<f4")) -> list[Any]:
+    def logprobs(
+        self,
+        ids: list[int],
+        top: int,
+        vocab: int,
+        names: tuple[str, str] = ("<i4", "<f4"),
+        rivals: list[int] | None = None,
+    ) -> list[Any]:
         """Made-up log-probabilities of `ids`: the id itself, then id+1, id+2, ... at -0.5, -1.5, -2.5, ...
 
         `top` -1 asks for the whole vocabulary: the id, then every id from 0. Generated tokens travel under numpy's
-        type names, prompt tokens under torch's ("int32", "float32").
+        type names, prompt tokens under torch's ("int32", "float32"). Where `rivals` are given, those follow the id.
         """
         width = (vocab if top < 0 else top) + 1
-        rows = [t if k == 0 else (k - 1 if top < 0 else t + k) for t in ids for k in range(width)]
+        if rivals is not None:
+            width = len(rivals) + 1
+            rows = [t for own in ids for t in (own, *rivals)]
+        else:
+            rows = [t if k == 0 else (k - 1 if top < 0 else t + k) for t in ids for k in range(width)]
         return [
             self.pack(names[0], [len(ids), width], "i", rows),
             self.pack(names[1], [len(ids), width], "f", [-0.5 - k for _ in ids for k in range(width)]),

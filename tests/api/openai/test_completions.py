@@ -178,10 +178,6 @@ def test_trace_and_salt(client: Client) -> None:
 @pytest.mark.parametrize(
     "field, value",
     [
-        ("logprobs", 0),
-        ("logprobs", 2),
-        ("prompt_logprobs", 0),
-        ("prompt_logprobs", 1),
         ("use_beam_search", True),
         ("suffix", ""),
         ("suffix", "tail"),
@@ -206,6 +202,7 @@ def test_not_served(client: Client, field: str, value: object) -> None:
         ("prompt_embeds", None),
         ("spaces_between_special_tokens", False),
         ("return_tokens_as_token_ids", True),
+        ("prompt_logprobs", 0),
         ("user", "u"),
         ("stream_options", {}),
         ("stream_options", None),
@@ -225,6 +222,9 @@ def test_neutral_values(client: Client, field: str, value: object) -> None:
         ({"prompt_logprobs": -2}, "prompt_logprobs"),
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         ({"logprob_token_ids": [1]}, "logprob_token_ids"),
+        ({"logprob_token_ids": [1], "logprobs": 1, "echo": True, "max_tokens": 0}, "logprob_token_ids"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
         ({"stream_options": {"include_usage": False}}, "stream_options"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
     ],

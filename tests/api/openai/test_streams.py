@@ -123,6 +123,10 @@ def test_cached_tokens_by_setting(client: Client, kind: str) -> None:
     client.state.settings = ApiConfig(enable_prompt_tokens_details=True)
     usage = ask(client, kind, stream_options=USAGE).events[-1]["usage"]
     assert usage["prompt_tokens_details"] == {"cached_tokens": 3}
+    client.pipeline.script = Script(cached_tokens=3, created_cache_tokens=2)
+    usage = ask(client, kind, stream_options=USAGE).events[-1]["usage"]
+    created = {"created_cache_tokens": 2} if kind == "chat" else {}  # as vLLM's two endpoints
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 3, **created}
 
 
 @kinds

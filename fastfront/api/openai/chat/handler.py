@@ -8,7 +8,9 @@ from typing import Any
 
 from fastfront.api.body import BodyReader
 from fastfront.api.openai.answer import send_stream, send_whole
+from fastfront.api.openai.chat.prepare import prepare
 from fastfront.api.openai.chat.prompt import plan_prompt
+from fastfront.api.openai.chat.reading import call_rules, read_by_parser
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.chat.response import ChatEvents, Turn, chat_body
 from fastfront.api.openai.chat.validate import check_chat, wanted_tokens
@@ -30,11 +32,13 @@ def chat_completions(state: ApiState) -> Handler:
         check_model(body.model, info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
+        prepare(state, body)
         prompt = await plan_prompt(state, body).made()
         request_id = public_id("chatcmpl-", request.headers, body.request_id)
         n = 1 if body.n is None else body.n
         wanted, _ = wanted_tokens(body)
         generation = build_generation(state, body, request.headers, request_id, [prompt], n, wanted)
+        generation = await read_by_parser(state, body, prompt, generation)
         stamp = Stamp(request_id, int(time.time()), info.names[0], state.fingerprint)
         turn = _turn(state, body)
         wishes = stream_wishes(body, state.settings)
@@ -51,7 +55,7 @@ def _turn(state: ApiState, body: ChatRequest) -> Turn:
     last = body.messages[-1]
     role = state.settings.response_role if body.add_generation_prompt else str(last.get("role"))
     echo = _plain_text(last.get("content")) if body.echo and last.get("role") == role else ""
-    return Turn(role, echo, bool(body.return_prompt_text))
+    return Turn(role, echo, bool(body.return_prompt_text), call_rules(body))
 
 
 def _plain_text(content: Any) -> str:

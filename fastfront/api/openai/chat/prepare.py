@@ -20,14 +20,14 @@ def prepare(state: RenderState, body: ChatRequest) -> None:
     preparation = state.preparation
     if preparation is None:
         return
-    choice = _choice(body)
+    choice = wanted_calls(body)
     if preparation.keeps_special_tokens(choice is not None):
         body.skip_special_tokens = False
     if choice is not None:
         _hold_calls(preparation, body, choice)
 
 
-def _choice(body: ChatRequest) -> str | None:
+def wanted_calls(body: ChatRequest) -> str | None:
     """Which calls are wanted: auto, required or forced; None for none."""
     choice = body.tool_choice
     if not body.tools or choice is None or choice == "none":

@@ -53,6 +53,7 @@ def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
         body.add_generation_prompt,
         body.continue_final_message,
         body.add_special_tokens,
+        body.safe_user_text,
     )
     return PromptPlan(prompter, limits, chat, _reused_ids(body))
 

@@ -35,6 +35,16 @@ class ChatRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
     documents: list[dict[str, str]] | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    #: Of fastfront alone: whether control tokens that the client wrote stay plain text; None is the server's flag.
+    safe_user_text: bool | None = None
     media_io_kwargs: dict[str, dict[str, Any]] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
     return_prompt_text: bool | None = None
+
+    def logprobs_wanted(self) -> tuple[int | None, int | None]:
+        """As vLLM does, an echo asks for those of the prompt too."""
+        top = self.top_logprobs or 0
+        return (
+            top if self.logprobs else None,
+            top if self.prompt_logprobs is None and self.echo else self.prompt_logprobs,
+        )

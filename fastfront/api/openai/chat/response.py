@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from fastfront.api.openai.chat.parsed import CallRules, ToolCall, deltas, whole_message
 from fastfront.api.openai.events import Stamp, Wishes, encode, prefix, usage_event
+from fastfront.api.openai.logprobs import chat_logprobs, prompt_logprobs
 from fastfront.api.openai.usage import Usage, usage
 from fastfront.fast import escape
-from fastfront.flow import Choice, Prompt
+from fastfront.flow import CallStart, Choice, Delta, Event, Prompt
+
+_NO_DETAILS = (b"null", b"null")
 
 
 class ChatMessage(msgspec.Struct):
@@ -23,6 +27,7 @@ class ChatMessage(msgspec.Struct):
     audio: None = None
     function_call: None = None
     reasoning: str | None = None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct):
@@ -57,11 +62,26 @@ class ChatResponse(msgspec.Struct, kw_only=True):
 
 
 class Turn(NamedTuple):
-    """Who speaks, what of the last message is said again (echo), and whether the prompt's text is wanted."""
+    """Who speaks, what of the last message is said again (echo), whether the prompt's text is wanted, and how calls."""
 
     role: str = "assistant"
     echo: str = ""
     prompt_text: bool = False
+    rules: CallRules = CallRules()
+
+    def message(self, choice: Choice) -> ChatMessage:
+        """A whole choice's message."""
+        if choice.events is None:
+            return ChatMessage(self.role, self.echo + choice.text)
+        parsed = whole_message(self.rules.keep(choice.events))
+        content = self.echo + parsed.content if self.echo and parsed.content else self.echo or parsed.content
+        calls = parsed.calls or msgspec.UNSET
+        return ChatMessage(self.role, content, reasoning=parsed.reasoning, tool_calls=calls)
+
+
+def begins_call(events: Sequence[Event] | None) -> bool:
+    """Whether a tool call begins among them."""
+    return any(isinstance(event, CallStart) for event in events or ())
 
 
 def chat_body(stamp: Stamp, prompt: Prompt, turn: Turn, wishes: Wishes, choices: Sequence[Choice]) -> bytes:
@@ -73,15 +93,17 @@ def chat_body(stamp: Stamp, prompt: Prompt, turn: Turn, wishes: Wishes, choices:
         choices=[
             ChatChoice(
                 index=choice.index,
-                message=ChatMessage(turn.role, turn.echo + choice.text),
-                finish_reason=choice.finish_reason,
+                message=turn.message(choice),
+                logprobs=chat_logprobs(choice.logprobs, wishes.logprobs),
+                finish_reason=turn.rules.finish_reason(choice.finish_reason, begins_call(choice.events)),
                 stop_reason=choice.stop_reason,
                 token_ids=choice.token_ids if wishes.token_ids else None,
             )
             for choice in choices
         ],
         system_fingerprint=stamp.fingerprint,
-        usage=usage((prompt,), choices, wishes.usage_details),
+        usage=usage((prompt,), choices, wishes.usage_details, created=True),
+        prompt_logprobs=prompt_logprobs(choices[0].prompt_logprobs),
         prompt_token_ids=prompt.token_ids if wishes.token_ids else None,
         prompt_text=prompt.text if turn.prompt_text else None,
         kv_transfer_params=choices[0].kv_transfer_params,
@@ -99,6 +121,7 @@ class ChatEvents:
         self._turn = turn
         self._wishes = wishes
         self._prefix = prefix(stamp, "chat.completion.chunk")
+        self._called: set[int] = set()  # the choices that have begun a call
 
     def opening(self, index: int) -> bytes:
         """The event with the role; then, for an echo, the text that the answer goes on from."""
@@ -130,26 +153,76 @@ class ChatEvents:
         counts = b',"usage":{"prompt_tokens":%d,"total_tokens":' % prompt_tokens
         return (rest + counts, b',"completion_tokens":', b',"completion_tokens_details":null}}\n\n')
 
+    def delta(self, delta: Delta) -> bytes:
+        """An event with ids or log-probabilities; or those of what was parsed, the first of them with the details."""
+        if delta.events is not None:
+            return self._parsed(delta, delta.events)
+        return b"".join(
+            (
+                self.head(delta.index),
+                escape(delta.text),
+                b'"},"logprobs":%b,"finish_reason":null,"token_ids":%b}]' % self._details(delta),
+                self._counts(delta.prompt_tokens, delta.completion_tokens),
+                b"}\n\n",
+            )
+        )
+
     def last(self, choice: Choice) -> bytes:
         """The event with the finish reason; none for a choice that the engine failed."""
         if choice.finish_reason == "error":
             return b""
-        ids = encode(choice.token_ids) if self._wishes.token_ids else b"null"
+        if choice.events is not None:
+            return self._parsed(choice, choice.events) + self._end(choice)
+        logprobs, ids = self._details(choice)
         return b"".join(
             (
                 self.head(choice.index),
                 escape(choice.text),
-                b'"},"logprobs":null,"finish_reason":%b,"stop_reason":%b,"token_ids":%b}]'
-                % (encode(choice.finish_reason), encode(choice.stop_reason), ids),
+                b'"},"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"token_ids":%b}]'
+                % (logprobs, encode(choice.finish_reason), encode(choice.stop_reason), ids),
                 self._counts(choice.prompt_tokens, choice.completion_tokens),
                 b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
                 b"}\n\n",
             )
         )
 
+    def _parsed(self, part: Delta | Choice, events: Sequence[Event]) -> bytes:
+        """A chunk for each thing that was parsed; one without text where only ids or log-probabilities came."""
+        if begins_call(events):
+            self._called.add(part.index)
+        details = self._details(part)
+        pieces = list(deltas(self._turn.rules.keep(events)))
+        if not pieces and details != _NO_DETAILS:
+            pieces = [b'"content":""']
+        counts = self._counts(part.prompt_tokens, part.completion_tokens)
+        chunks = []
+        for piece in pieces:
+            rest = b'},"logprobs":%b,"finish_reason":null,"token_ids":%b}]' % details
+            chunks.append(b'%b{"index":%d,"delta":{%b%b%b}\n\n' % (self._prefix, part.index, piece, rest, counts))
+            details = _NO_DETAILS
+        return b"".join(chunks)
+
+    def _end(self, choice: Choice) -> bytes:
+        """The chunk after the last that was parsed."""
+        reason = self._turn.rules.finish_reason(choice.finish_reason, choice.index in self._called)
+        return b"".join(
+            (
+                b'%b{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b,"stop_reason":%b,"token_ids":null}]'
+                % (self._prefix, choice.index, encode(reason), encode(choice.stop_reason)),
+                self._counts(choice.prompt_tokens, choice.completion_tokens),
+                b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
+                b"}\n\n",
+            )
+        )
+
+    def _details(self, part: Delta | Choice) -> tuple[bytes, bytes]:
+        """Log-probabilities and ids, each null if they are not wanted."""
+        ids = part.token_ids if self._wishes.token_ids else None
+        return encode(chat_logprobs(part.logprobs, self._wishes.logprobs)), encode(ids)
+
     def usage_event(self, choices: Sequence[Choice]) -> bytes:
         """The counts of the whole answer."""
-        return usage_event(self._prefix, self._stamp, self._wishes, (self._prompt,), choices)
+        return usage_event(self._prefix, self._stamp, self._wishes, (self._prompt,), choices, created=True)
 
     def _counts(self, prompt_tokens: int, tokens: int) -> bytes:
         if not self._wishes.continuous_usage:

@@ -7,7 +7,7 @@ from typing import Any
 from fastfront.api.coerce import Problem, body_error
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.identity import check_cache_salt
-from fastfront.api.openai.rules import check_count, check_max_logprobs, check_shared, unsupported
+from fastfront.api.openai.rules import check_count, check_shared, unsupported
 from fastfront.api.openai.tools import check_tools
 from fastfront.api.state import Limits
 from fastfront.config import ApiConfig
@@ -23,7 +23,7 @@ def check_chat(body: ChatRequest, settings: ApiConfig, limits: Limits) -> None:
     check_messages(body.messages)
     check_prompt_flags(body.add_generation_prompt, body.continue_final_message)
     check_shared(body, limits)
-    _check_logprobs(body, settings)
+    _check_logprobs(body)
     check_tools(body.tools, body.tool_choice, settings.tool_call_parser)
     check_template(body.chat_template, body.chat_template_kwargs, settings)
     check_media_kwargs(body.media_io_kwargs, body.mm_processor_kwargs)
@@ -79,13 +79,10 @@ def check_media_kwargs(media_io: dict[str, Any] | None, processor: dict[str, Any
         raise unsupported("media_io_kwargs")
 
 
-def _check_logprobs(body: ChatRequest, settings: ApiConfig) -> None:
+def _check_logprobs(body: ChatRequest) -> None:
     top = body.top_logprobs or 0
     check_count("top_logprobs", top)
     if body.logprob_token_ids and not body.logprobs:
         raise RequestError("when using `logprob_token_ids`, `logprobs` must be set to true.", param="logprob_token_ids")
     if top and not body.logprobs:
         raise RequestError("when using `top_logprobs`, `logprobs` must be set to true.", param="top_logprobs")
-    if body.logprobs:
-        check_max_logprobs(top, settings.max_logprobs)
-        raise unsupported("logprobs")

@@ -22,3 +22,7 @@ class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=Tr
     suffix: str | None = None
     prompt_embeds: Any = None
     add_special_tokens: bool = True
+
+    def logprobs_wanted(self) -> tuple[int | None, int | None]:
+        """An echo with log-probabilities wants them of the prompt too."""
+        return self.logprobs, self.logprobs if self.prompt_logprobs is None and self.echo else self.prompt_logprobs

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from fastfront.api.openai.events import Stamp, Wishes, encode, prefix, usage_event
+from fastfront.api.openai.logprobs import completion_logprobs, prompt_logprobs
 from fastfront.api.openai.usage import Usage, usage
 from fastfront.fast import escape
-from fastfront.flow import Choice, Prompt
+from fastfront.flow import Choice, Delta, Position, Prompt
 
 
 class CompletionChoice(msgspec.Struct):
@@ -22,7 +23,7 @@ class CompletionChoice(msgspec.Struct):
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     token_ids: list[int] | None = None
-    prompt_logprobs: None = None
+    prompt_logprobs: Any = None
     prompt_token_ids: list[int] | None = None
     routed_experts: str | None = None
 
@@ -62,9 +63,11 @@ def completion_body(
             CompletionChoice(
                 index=choice.index,
                 text=_text(choice, n, echo),
+                logprobs=completion_logprobs(_positions(choice, echo), wishes.logprobs),
                 finish_reason=choice.finish_reason,
                 stop_reason=choice.stop_reason,
                 token_ids=choice.token_ids if wishes.token_ids else None,
+                prompt_logprobs=prompt_logprobs(choice.prompt_logprobs),
                 prompt_token_ids=prompts[choice.index // n].token_ids if wishes.token_ids else None,
             )
             for choice in choices
@@ -84,6 +87,14 @@ def _text(choice: Choice, n: int, echo: Echo | None) -> str:
     return text if echo.alone else text + choice.text
 
 
+def _positions(choice: Choice, echo: Echo | None) -> list[Position] | None:
+    """The log-probabilities of all the text that is shown."""
+    if echo is None or choice.logprobs is None:
+        return choice.logprobs
+    prompt = choice.prompt_logprobs or []
+    return prompt if echo.alone else prompt + choice.logprobs
+
+
 class CompletionEvents:
     """The bytes of a completion's stream. Every event has the same keys, as vLLM's have."""
 
@@ -94,16 +105,29 @@ class CompletionEvents:
         self._wishes = wishes
         self._echo = echo
         self._prefix = prefix(stamp, "text_completion")
+        self._offsets: dict[int, int] = {}  # by choice, where its next token begins
 
     def opening(self, index: int) -> bytes:
-        """The echoed prompt, and the prompt's ids where they are wanted."""
+        """The echoed prompt, and the prompt's ids where they are wanted; not what has to wait for log-probabilities."""
+        if self._echo is not None and self._wishes.logprobs is not None:
+            return b""
+        return self._opening(index)
+
+    def _opening(self, index: int, positions: Sequence[Position] | None = None) -> bytes:
         text = self._echo.texts[index // self._n] if self._echo is not None else ""
-        if not text and not self._wishes.token_ids:
+        if not text and not self._wishes.token_ids and positions is None:
             return b""
         prompt = self._prompts[index // self._n].token_ids
         ids = encode(prompt) if self._wishes.token_ids else b"null"
-        rest = b'","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":%b,"token_ids":null}]'
-        return self.head(index) + escape(text) + rest % ids + self._counts(len(prompt), 0) + b"}\n\n"
+        rest = b'","logprobs":%b,"finish_reason":null,"stop_reason":null,"prompt_token_ids":%b,"token_ids":null}]'
+        rest %= (self._logprobs(index, positions), ids)
+        return self.head(index) + escape(text) + rest + self._counts(len(prompt), 0) + b"}\n\n"
+
+    def _late_opening(self, part: Delta | Choice) -> bytes:
+        """The opening that waited, with a choice's first event."""
+        if self._echo is None or self._wishes.logprobs is None or part.prompt_logprobs is None:
+            return b""
+        return self._opening(part.index, part.prompt_logprobs)
 
     def head(self, index: int) -> bytes:
         """Up to the text."""
@@ -117,17 +141,35 @@ class CompletionEvents:
         counts = b',"usage":{"prompt_tokens":%d,"total_tokens":' % prompt_tokens
         return (rest + counts, b',"completion_tokens":', b"}}\n\n")
 
+    def delta(self, delta: Delta) -> bytes:
+        """An event with ids or log-probabilities."""
+        ids = encode(delta.token_ids) if self._wishes.token_ids else b"null"
+        rest = b'","logprobs":%b,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":%b}]'
+        return b"".join(
+            (
+                self._late_opening(delta),
+                self.head(delta.index),
+                escape(delta.text),
+                rest % (self._logprobs(delta.index, delta.logprobs), ids),
+                self._counts(delta.prompt_tokens, delta.completion_tokens),
+                b"}\n\n",
+            )
+        )
+
     def last(self, choice: Choice) -> bytes:
         """The event with the finish reason; none for a choice that the engine failed."""
         if choice.finish_reason == "error":
             return b""
         ids = encode(choice.token_ids) if self._wishes.token_ids else b"null"
-        rest = b'","logprobs":null,"finish_reason":%b,"stop_reason":%b,"prompt_token_ids":null,"token_ids":%b}]'
+        rest = b'","logprobs":%b,"finish_reason":%b,"stop_reason":%b,"prompt_token_ids":null,"token_ids":%b}]'
+        opening = self._late_opening(choice)
+        logprobs = self._logprobs(choice.index, choice.logprobs)
         return b"".join(
             (
+                opening,
                 self.head(choice.index),
                 escape(choice.text),
-                rest % (encode(choice.finish_reason), encode(choice.stop_reason), ids),
+                rest % (logprobs, encode(choice.finish_reason), encode(choice.stop_reason), ids),
                 self._counts(choice.prompt_tokens, choice.completion_tokens),
                 b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
                 b"}\n\n",
@@ -137,6 +179,12 @@ class CompletionEvents:
     def usage_event(self, choices: Sequence[Choice]) -> bytes:
         """The counts of the whole answer."""
         return usage_event(self._prefix, self._stamp, self._wishes, self._prompts, choices)
+
+    def _logprobs(self, index: int, positions: Sequence[Position] | None) -> bytes:
+        made = completion_logprobs(positions, self._wishes.logprobs, self._offsets.get(index, 0))
+        if made is not None and made.tokens:
+            self._offsets[index] = made.end
+        return encode(made)
 
     def _counts(self, prompt_tokens: int, tokens: int) -> bytes:
         if not self._wishes.continuous_usage:
@@ -148,6 +196,7 @@ class CompletionEvents:
 def echo_events(events: CompletionEvents, choices: Sequence[Choice]) -> bytes:
     """The whole stream of a request that wants its prompts back and nothing else."""
     written = (
-        events.opening(choice.index) + events.last(msgspec.structs.replace(choice, text="")) for choice in choices
+        events.opening(choice.index) + events.last(msgspec.structs.replace(choice, text="", logprobs=None))
+        for choice in choices
     )
     return b"".join(written) + events.usage_event(choices)

@@ -7,7 +7,7 @@ from typing import cast
 from fastfront.api.coerce import Problem, body_error
 from fastfront.api.openai.completions.request import CompletionRequest
 from fastfront.api.openai.identity import check_cache_salt
-from fastfront.api.openai.rules import check_count, check_max_logprobs, check_shared, unsupported
+from fastfront.api.openai.rules import check_count, check_shared
 from fastfront.api.state import Limits
 from fastfront.config import ApiConfig
 from fastfront.errors import RequestError, UnsupportedError
@@ -19,9 +19,13 @@ def check_completion(body: CompletionRequest, settings: ApiConfig, limits: Limit
     check_shared(body, limits)
     if body.logprobs is not None:
         check_count("logprobs", body.logprobs)
-        check_max_logprobs(body.logprobs, settings.max_logprobs)
-        raise unsupported("logprobs")
-    if body.logprob_token_ids:
+    if body.logprob_token_ids and body.echo and body.max_tokens == 0:
+        raise RequestError(
+            "`logprob_token_ids` is not supported when `echo=True` and `max_tokens=0` because no output tokens are "
+            "generated.",
+            param="logprob_token_ids",
+        )
+    if body.logprob_token_ids and body.logprobs is None:
         raise RequestError("when using `logprob_token_ids`, `logprobs` must be set.", param="logprob_token_ids")
     if body.suffix is not None:
         raise UnsupportedError(

@@ -1,0 +1,59 @@
+"""Which parser reads a chat's answers, and what it is told of the request."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from fastfront.api.openai.chat.parsed import CallRules
+from fastfront.api.openai.chat.prepare import parser_kwargs, wanted_calls
+from fastfront.api.openai.chat.prompt import template_kwargs
+from fastfront.api.openai.chat.request import ChatRequest
+from fastfront.api.openai.tools import plain_tools
+from fastfront.api.state import RenderState
+from fastfront.flow import Generation, MakeParser, Prompt
+
+#: Where in a prompt the marks of its last turn are looked for (characters, tokens).
+_TAIL_CHARS, _TAIL_TOKENS = 4096, 64
+
+
+def call_rules(body: ChatRequest) -> CallRules:
+    """How the request wants its answers' parts."""
+    named = isinstance(body.tool_choice, dict)
+    return CallRules(body.include_reasoning, body.parallel_tool_calls is not False, "stop" if named else "tool_calls")
+
+
+async def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, generation: Generation) -> Generation:
+    """The generation with the parser that its answers need, and with what the engine's own parser must know."""
+    parser = await make_parser(state, body, prompt)
+    if state.preparation is None or state.settings.reasoning_parser is None:
+        return generation._replace(parser=parser)
+    kwargs, thinking = parser_kwargs(state, body)
+    ended = not body.include_reasoning or state.preparation.reasoning_ended(prompt.token_ids, thinking)
+    return generation._replace(parser=parser, reasoning_ended=ended, reasoning_parser_kwargs=msgspec.json.decode(kwargs))
+
+
+async def make_parser(state: RenderState, body: ChatRequest, prompt: Prompt) -> MakeParser | None:
+    """What makes the parser of one choice; None where its text is content as it is."""
+    format = state.format
+    if format is None:
+        return None
+    calls = format.tool is not None and wanted_calls(body) is not None
+    if format.reasoning is None and not calls:
+        return None
+    in_reasoning = format.reasoning_state(await _tail(state, prompt), _thinking(state, body))
+    return partial(format.parser, plain_tools(body.tools) or (), in_reasoning, calls)
+
+
+async def _tail(state: RenderState, prompt: Prompt) -> str:
+    if prompt.text is not None:
+        return prompt.text[-_TAIL_CHARS:]
+    return await state.pipeline.prompter.detokenize(prompt.token_ids[-_TAIL_TOKENS:])
+
+
+def _thinking(state: RenderState, body: ChatRequest) -> bool | None:
+    """Whether the request or the server switches thinking on or off."""
+    kwargs = {**state.template_kwargs, **template_kwargs(body)}
+    switch = kwargs.get("enable_thinking", kwargs.get("thinking"))
+    return switch if isinstance(switch, bool) else None
