@@ -9,7 +9,7 @@ from fastfront.api.routes import routes
 from fastfront.api.state import ApiState
 from fastfront.config import Config
 from fastfront.engine.attach import Attachment, attach
-from fastfront.engine.wire import SchedulerStats, decode
+from fastfront.engine.balance import read_stats
 from fastfront.errors import EngineDeadError, StartError
 from fastfront.fast import NATIVE, Router
 from fastfront.metrics import Metrics
@@ -47,7 +47,8 @@ class App(Process):
         link = self._engines.link
         engine = await self._engines.wait_ready(config.ready_timeout)
         info.max_model_len = engine.max_model_len  # it knows; what the files say is a guess
-        metrics = Metrics(info.names[0], info.max_model_len) if config.log_stats else None
+        ranks = tuple(link.balancer.loads)
+        metrics = Metrics(info.names[0], info.max_model_len, ranks) if config.log_stats else None
         if metrics is not None:
             link.on_stats = lambda rank, raw: _observe_stats(metrics, rank, raw)
         if self._engines.must_live:
@@ -87,5 +88,6 @@ class App(Process):
 
 
 def _observe_stats(metrics: Metrics, rank: int, raw: bytes) -> None:
-    stats = decode(raw, SchedulerStats)
-    metrics.observe_scheduler(rank, stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage)
+    stats = read_stats(raw)
+    if stats is not None:
+        metrics.observe_scheduler(rank, stats.num_running_reqs, stats.num_waiting_reqs, stats.kv_cache_usage)

@@ -19,7 +19,7 @@ import msgspec
 
 from fastfront.engine.extras import Extras, PrefillStats, read_extras, read_rows
 from fastfront.engine.link import EngineLink
-from fastfront.errors import EngineRequestError
+from fastfront.errors import EngineRequestError, RequestError
 from fastfront.fast import Outbox, Patterns, Router, Step, Stream, Vocab, escape
 from fastfront.flow import (
     FINISH_REASONS,
@@ -54,9 +54,19 @@ class Observer(Protocol):
         """A choice ended `seconds` after its request arrived."""
 
 
-@functools.lru_cache(maxsize=256)
+#: Stop strings that are kept compiled: clients send the same few again and again. Longer ones are not worth the memory.
+_KEPT_STOPS, _KEPT_CHARS = 256, 256
+#: Choices of one generation, and how many are given to the engines in one turn of the loop.
+MAX_CHOICES, CHOICES_A_TURN = 16384, 32
+
+
 def compiled(stop: tuple[str, ...]) -> Patterns:
-    """The stop strings as patterns; clients send the same few again and again."""
+    """The stop strings as patterns."""
+    return _compiled(stop) if sum(map(len, stop)) <= _KEPT_CHARS else Patterns(stop)
+
+
+@functools.lru_cache(_KEPT_STOPS)
+def _compiled(stop: tuple[str, ...]) -> Patterns:
     return Patterns(stop)
 
 
@@ -108,26 +118,41 @@ class _Job:
         self.format = format
         self.outbox: Outbox | None = None
         self.arrival = time.monotonic()
-        self.choices = [
-            _OpenChoice(self, index, prompt)
-            for index, prompt in enumerate(prompt for prompt in g.prompts for _ in range(g.n))
-        ]
-        self.left = len(self.choices)
+        count = len(g.prompts) * g.n
+        if count > MAX_CHOICES:
+            raise RequestError(
+                f"{len(g.prompts)} prompts with n={g.n} make {count} choices; one request may have {MAX_CHOICES}.",
+                param="n", value=g.n, limit=MAX_CHOICES,
+            )  # fmt: skip
+        self.choices: list[_OpenChoice] = []
+        self.left = count
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> list[Choice]:
         try:
-            for choice in self.choices:
-                choice.submit()
-            if self.open is not None:
-                self.outbox = self.open()
-                for choice in self.choices:
-                    choice.write_to(self.outbox)
-            if self.choices:
+            await self.submit()
+            if self.left:
                 await self.done
+            return [choice.result for choice in self.choices if choice.result is not None]
         finally:
             self.abort()
-        return [choice.result for choice in self.choices if choice.result is not None]
+            for choice in self.choices:
+                choice.stream.release()
+
+    async def submit(self) -> None:
+        """Gives every choice to an engine. The answer is opened with the first, which shows what is wrong with all."""
+        index = 0
+        for prompt in self.g.prompts:
+            for _ in range(self.g.n):
+                choice = _OpenChoice(self, index, prompt)
+                self.choices.append(choice)
+                choice.submit()
+                if self.open is not None:
+                    self.outbox = self.outbox or self.open()
+                    choice.write_to(self.outbox)
+                index += 1
+                if index % CHOICES_A_TURN == 0 and not self.done.done():
+                    await asyncio.sleep(0)
 
     def abort(self) -> None:
         """Ends what is still open."""

@@ -98,7 +98,11 @@ class Process(ABC):
         hurrying.cancel()
         if not draining.done():
             draining.cancel()
-            await server.stop()
+            draining = asyncio.ensure_future(server.stop())
+        try:
+            await draining
+        except Exception:
+            log.exception("the HTTP server did not stop in order")
 
 
 def run(build: Callable[[Stop], Process]) -> int:

@@ -5,6 +5,7 @@ Nothing of engine/ is imported here, neither directly nor by what this imports: 
 
 from __future__ import annotations
 
+import asyncio
 from functools import cached_property
 
 from fastfront import __version__
@@ -64,5 +65,6 @@ class RenderApp(Process):
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )
+        state.vocab_ready = asyncio.get_running_loop().create_future()
         await self.serve(render_routes(state))
-        await in_thread(getattr, frontend, "vocab")
+        state.vocab_ready.set_result(await in_thread(getattr, frontend, "vocab"))

@@ -47,7 +47,9 @@ def test_every_module_alone(native: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("argv", [["--version"], ["serve", "--help"], ["render", "--help"], ["frontend", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv", [["--version"], ["serve", "--help"], ["render", "--help"], ["frontend", "--help"]], ids=" ".join
+)
 def test_light_commands_load_nothing_heavy(argv: list[str]) -> None:
     code = (
         "import sys; from fastfront.cli.main import main; code = main(sys.argv[1:]); "

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from fastfront.api.coerce import Location, Problem, body_error, read
 from fastfront.errors import BodyError
-from fastfront.flow import HttpRequest
+from fastfront.flow import Handler, HttpRequest, Reply, Work
 
 logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=msgspec.Struct)
 
+#: Bytes of a refused body that the event loop reads again at most.
+LIGHT = 64 << 10
+# One thread, so that however many such bodies there are, the event loop shares the interpreter with one of them.
+_pool = ThreadPoolExecutor(1, thread_name_prefix="body")
+
+_REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _WARNED_NAMES = 256
 _warned: set[str] = set()
 
@@ -34,26 +45,51 @@ class BodyReader(Generic[Model]):
         self._lenient = msgspec.json.Decoder(self._model)
         self._names = frozenset(model.__struct_encode_fields__)
 
+    def serve(self, handle: Callable[[HttpRequest, Reply, Model], Work | None]) -> Handler:
+        """The handler that reads the body and gives it to `handle`; a big one that is not right, in a worker thread."""
+
+        def start(request: HttpRequest, reply: Reply) -> Work | None:
+            body = self._strictly(request)
+            if body is None:
+                if len(request.body) > LIGHT:
+                    return self._later(request, reply, handle)
+                body = self._again(request.body)
+            return handle(request, reply, body)
+
+        return start
+
+    async def _later(
+        self, request: HttpRequest, reply: Reply, handle: Callable[[HttpRequest, Reply, Model], Work | None]
+    ) -> None:
+        body = await asyncio.get_running_loop().run_in_executor(_pool, self._again, request.body)
+        work = handle(request, reply, body)
+        if work is not None:
+            await work
+
     def read(self, request: HttpRequest) -> Model:
-        """The body; BodyError if it is not JSON of the right shape."""
+        """The body, whatever its size; BodyError if it is not JSON of the right shape."""
+        body = self._strictly(request)
+        return self._again(request.body) if body is None else body
+
+    def _strictly(self, request: HttpRequest) -> Model | None:
         _check_content_type(request.headers.get("content-type", ""))
         try:
             return self._strict.decode(request.body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            pass
+        except _REFUSED:
+            return None
+
+    def _again(self, data: bytes) -> Model:
+        """What the strict decoder refused."""
         try:
-            body = self._lenient.decode(request.body)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            return self._read_lax(request.body)
-        self._warn(msgspec.json.decode(request.body, type=dict[str, msgspec.Raw]))
+            body = self._lenient.decode(data)
+        except _REFUSED:
+            return self._convert(_parse(data), ("body",))
+        self._warn(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
         return body
 
     def read_value(self, value: Any, loc: Location) -> Model:
         """The same of a value that lies at `loc` in another endpoint's body."""
         return self._convert(value, loc)
-
-    def _read_lax(self, data: bytes) -> Model:
-        return self._convert(_parse(data), ("body",))
 
     def _convert(self, value: Any, loc: Location) -> Model:
         fields = read(self._model, value, loc)
@@ -65,8 +101,10 @@ class BodyReader(Generic[Model]):
 
     def _warn(self, body: dict[str, Any]) -> None:
         """Unknown fields change nothing, as in vLLM, but they are not passed over in silence."""
-        for name in body.keys() - self._names - _warned:
-            if len(_warned) < _WARNED_NAMES:
+        for name in body:
+            if len(_warned) >= _WARNED_NAMES:
+                return
+            if name not in self._names and name not in _warned:
                 _warned.add(name)
                 logger.warning("request field %r is not known and has no effect", name[:100])
 
@@ -80,15 +118,17 @@ def _parse(data: bytes) -> Any:
     if not data:
         raise body_error([Problem("missing", ("body",), "Field required", None)])
     try:
-        value = json.loads(data)
+        text = data.decode(json.detect_encoding(data))
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         problem = Problem("json_invalid", ("body", error.pos), "JSON decode error", {}, {"error": error.msg})
         raise body_error([problem]) from None
     except (ValueError, RecursionError):
         raise BodyError("There was an error parsing the body") from None
     try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
         # a lone surrogate is no text: neither a tokenizer nor the wire can take it
+        if _SURROGATE.search(text) is not None:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
         raise BodyError("The body has a lone surrogate in a string", param="body") from None
     return value

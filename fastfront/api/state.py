@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw
 
@@ -14,6 +15,8 @@ from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError
 from fastfront.fast import Outbox, Vocab
 from fastfront.flow import ChatInput, Choice, EventFormat, Generation, ModelInfo, Parser, Prompt
+
+_T = TypeVar("_T")
 
 
 class Tokenizer(Protocol):
@@ -34,6 +37,10 @@ class Tokenizer(Protocol):
     @property
     def special_ids(self) -> frozenset[int]:
         """The ids of special tokens."""
+
+    @property
+    def max_chars_per_token(self) -> int:
+        """The length of the longest spelling."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -84,6 +91,9 @@ class Prompter(Protocol):
 
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of ids, special tokens kept, unknown ids left out."""
+
+    async def aside(self, work: Callable[..., _T], *args: Any, ids: int = 0, size: int = 0) -> _T:
+        """`work(*args)`: in a worker thread where it is about many ids, or about JSON or a text of many bytes."""
 
 
 class Frontend(Protocol):
@@ -191,6 +201,8 @@ class RenderState:
     recipes: dict[Any, Any] = field(default_factory=dict)
     #: What api.openai.chat.prepare tells reasoning parsers of requests that say nothing of it.
     parser_kwargs: dict[tuple[bool, bool], tuple[Raw, bool]] = field(default_factory=dict)
+    #: Done once `pipeline.vocab` is there; None where it has been from the start.
+    vocab_ready: asyncio.Future[Any] | None = None
     #: None without parsers.
     preparation: Preparation | None = None
     #: None without parsers.

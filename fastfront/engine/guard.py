@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fastfront.errors import RequestError
+from fastfront.fast import first_wrong_id
 from fastfront.flow import EngineRequest, SamplingParams
 
 INT64 = range(-(1 << 63), 1 << 63)
@@ -177,13 +178,12 @@ def _number(name: str, value: object, low: float, high: float, above: bool = Fal
 
 
 def _token_ids(name: str, ids: Collection[int], limits: Limits) -> None:
-    if not ids:
-        return
-    if set(map(type, ids)) != {int}:
-        raise RequestError(f"{name} holds something other than token ids", param=name)
-    low, high = min(ids), max(ids)
-    if low < 0 or high >= limits.vocab_size:
-        value = low if low < 0 else high
+    ids = ids if isinstance(ids, (list, tuple)) else list(ids)
+    wrong = first_wrong_id(ids, limits.vocab_size)
+    if wrong >= 0:
+        value = ids[wrong]
+        if type(value) is not int:
+            raise RequestError(f"{name} holds something other than token ids", param=name)
         raise RequestError(
             f"{name} holds the token id {value}; the model has ids from 0 to {limits.vocab_size - 1}",
             param=name, value=value, limit=limits.vocab_size - 1,

@@ -330,7 +330,7 @@ class EngineLink:
     def _take_stats(self, engine: Engine, stats: bytes) -> None:
         engine.stats = self.balancer.loads[engine.rank].stats = stats
         if self.on_stats is not None:
-            self.on_stats(engine.rank, stats)
+            self._call(self.on_stats, engine.rank, stats)
 
     def _end_silent(self, request_ids: list[str]) -> None:
         """The engine has finished these. Whoever waits still was not told by an output and never will be."""

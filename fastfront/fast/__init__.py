@@ -13,7 +13,7 @@ from fastfront.errors import NativeMissingError
 
 if TYPE_CHECKING:
     from fastfront.fast.detok import Decoder, Vocab
-    from fastfront.fast.msgpack import pack_add, walk_outputs
+    from fastfront.fast.msgpack import first_wrong_id, pack_add, walk_outputs
     from fastfront.fast.scan import Patterns, Scanner
     from fastfront.fast.sse import Flusher, Outbox, escape
     from fastfront.fast.stream import Router, Step, Stream
@@ -22,7 +22,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "detok": ("Vocab", "Decoder"),
     "scan": ("Patterns", "Scanner"),
     "sse": ("Flusher", "Outbox", "escape"),
-    "msgpack": ("pack_add", "walk_outputs"),
+    "msgpack": ("first_wrong_id", "pack_add", "walk_outputs"),
     "stream": ("Router", "Step", "Stream"),
 }
 
@@ -43,7 +43,7 @@ def choose(wish: str) -> tuple[bool, dict[str, Any]]:
         return False, load(native=False)
     try:
         return True, load(native=True)
-    except ImportError as missing:
+    except Exception as missing:  # also modules of another version, which fail in many ways
         if wish == "1":
             raise NativeMissingError(
                 f"FASTFRONT_NATIVE=1, but the compiled modules cannot be loaded ({missing}); "
@@ -60,7 +60,7 @@ def describe() -> str:
         return "pure: FASTFRONT_NATIVE=0"
     try:
         load(native=True)
-    except ImportError as missing:
+    except Exception as missing:
         return f"pure: {missing}"
     return "pure"
 
@@ -80,6 +80,7 @@ __all__ = [
     "Stream",
     "Vocab",
     "escape",
+    "first_wrong_id",
     "pack_add",
     "walk_outputs",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -74,6 +75,14 @@ def pack_add(request: EngineRequest, client_index: int, current_wave: int) -> by
             None,  # kv_hints
         )
     )
+
+
+def first_wrong_id(ids: Sequence[object], limit: int) -> int:
+    """The place of the first that is no integer from 0 to `limit` - 1; -1 if all are."""
+    for place, value in enumerate(ids):
+        if type(value) is not int or not 0 <= value < limit:
+            return place
+    return -1
 
 
 def walk_outputs(message: bytes) -> Outputs:

@@ -1,5 +1,6 @@
 """One request packed, one output message walked, over csrc/. The contract is in `msgpack.py`, the pure twin."""
 
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint64_t
 from libcpp.string cimport string
@@ -54,6 +55,22 @@ def pack_add(request, client_index, current_wave):
     out.append(<const char*> rest + 1, len(rest) - 1)
     out.append(<const char*> tail + 1, len(tail) - 1)
     return out.data()[: out.size()]
+
+
+def first_wrong_id(ids, limit):
+    cdef Py_ssize_t place = 0
+    cdef long long most = limit
+    cdef long long number
+    cdef int overflow
+    cdef object value
+    for value in ids:
+        if type(value) is not int:
+            return place
+        number = PyLong_AsLongLongAndOverflow(value, &overflow)
+        if overflow or number < 0 or number >= most:
+            return place
+        place += 1
+    return -1
 
 
 cdef int _append(string& out, object value) except -1:

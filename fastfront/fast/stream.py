@@ -84,7 +84,7 @@ class Stream:
         interval: int = 1,
         steps: bool = False,
     ) -> None:
-        self.owner = owner
+        self.owner: StepOwner | None = owner
         self.request_id = ""
         self.tokens = 0
         self.first_at = 0.0
@@ -119,6 +119,11 @@ class Stream:
         self._head = head
         self._tail = tuple(tail)
         self._prompt_tokens = prompt_tokens
+
+    def release(self) -> None:
+        """Forgets the owner and the outbox: nothing more comes. (They know the stream, too: this ends the circle.)"""
+        self.owner = None
+        self._outbox = None
 
     def take(
         self, ids: Sequence[int], finish: int, stop_reason: int | str | None, raw: bytes | None, now: float

@@ -105,6 +105,10 @@ cdef class Stream:
             self.after_total, self.after_completion = tail[1], tail[2]
         self.prompt_tokens = prompt_tokens
 
+    def release(self):
+        self.owner = None
+        self.outbox = None
+
     cdef object take(self, COutput& output, double now):
         """Takes one engine step; a Step where Python must go on, else None."""
         cdef int matched

@@ -66,8 +66,8 @@ class Exchange:
     """A request on its way through its handler. `request` is None when what came was not one: `error` says why."""
 
     __slots__ = (
-        "_channel", "_chunked", "_cors", "_head_only", "_http10", "_keep_alive", "_outbox", "_shared", "_target",
-        "done", "error", "gone", "request", "status", "task",
+        "_channel", "_chunked", "_cors", "_head_only", "_http10", "_keep_alive", "_opened", "_outbox", "_shared",
+        "_target", "done", "error", "gone", "request", "status", "task",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +89,7 @@ class Exchange:
         self._http10 = http10
         self._head_only = request is not None and request.method == "HEAD"
         self._chunked = False
+        self._opened = False
         self._outbox: Outbox | None = None
         self.request = request
         self.error = error
@@ -126,6 +127,7 @@ class Exchange:
         """Starts an answer of unknown length; what is appended to the outbox is its body."""
         if self.status:
             raise RuntimeError("the request has been answered already")
+        self._opened = True
         self._chunked = not self._http10
         if self._http10:
             self._keep_alive = False  # the end of the body is the end of the connection
@@ -148,10 +150,10 @@ class Exchange:
 
     def close_stream(self) -> None:
         """Ends the stream's body and writes what is pending."""
-        outbox = self._outbox
-        if outbox is None:
+        if not self._opened:
             raise RuntimeError("there is no stream to close")
-        if self.done or self.gone:
+        outbox = self._outbox
+        if self.done or self.gone or outbox is None:
             return
         if not self._head_only:
             if self._chunked:
@@ -267,6 +269,7 @@ class Exchange:
 
     def _finish(self) -> None:
         self.done = True
+        self._outbox = None  # it knows its owner: a circle would wait for the collector
         if self._shared.settings.access_log:
             access_logger.info('%s - "%s" %d', self._channel.client, self._line(), self.status)
         self._channel.answered(self._keep_alive)

@@ -39,7 +39,8 @@ from fastfront.prompt.template import ChatTemplate
 from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
 
 LIGHT = 4096  # the largest weight for the event loop where a format is no template
-HEAVY_IDS = 2048
+# Above so many ids, or bytes of JSON, what Python does with each is work for a thread.
+HEAVY_IDS, HEAVY_BYTES = 2048, 16384
 # Tokenizers keep caches per thread: few threads that live long keep them warm.
 WORKERS = 2
 
@@ -216,8 +217,9 @@ class Prompter:
 
     def ids(self, token_ids: list[int], limits: PromptLimits | None = None) -> Prompt:
         """A prompt that comes as ids; raises RequestError for ids that the model does not have."""
-        check_ids(token_ids, self.max_token_id)
-        return self._checked(Prompt(token_ids), limits or self.limits())
+        prompt = self._checked(Prompt(token_ids), limits or self.limits())
+        check_ids(prompt.token_ids, self.max_token_id)
+        return prompt
 
     @property
     def max_token_id(self) -> int:
@@ -241,9 +243,13 @@ class Prompter:
     async def detokenize(self, token_ids: list[int]) -> str:
         """The text of ids, special tokens kept, unknown ids left out (POST /detokenize)."""
         decode = partial(self.tokenizer.decode, skip_special_tokens=False)
-        if len(token_ids) > HEAVY_IDS:
-            return await self._aside(decode, token_ids)
-        return decode(token_ids)
+        return await self.aside(decode, token_ids, ids=len(token_ids))
+
+    async def aside(self, work: Callable[..., _T], *args: Any, ids: int = 0, size: int = 0) -> _T:
+        """`work(*args)`: in a worker thread where it is about many ids, or about JSON or a text of many bytes."""
+        if ids > HEAVY_IDS or size > HEAVY_BYTES:
+            return await self._aside(work, *args)
+        return work(*args)
 
     async def _aside(self, work: Callable[..., _T], *args: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)

@@ -118,8 +118,8 @@ class Tokenizer:
 
     def offsets(self, text: str, add_special_tokens: bool = True) -> list[tuple[int, int]]:
         """Of each id of `encode`, where its characters begin and end in `text`."""
-        try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).offsets
+        try:  # unlike encode, it lets other threads run
+            return self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].offsets
         except TypeError:
             raise not_unicode(text) from None
 

@@ -52,6 +52,7 @@ class CharTokenizer:
         return [ord(character) for character in text]
 
     special_ids: frozenset[int] = frozenset()
+    max_chars_per_token: int = 1
     config: ClassVar[dict[str, Any]] = {"tokenizer_class": "Chars", "eos_token": {"content": "<eos>", "special": True}}
 
     def tokens(self, ids: list[int]) -> list[str]:
@@ -118,6 +119,12 @@ class CharPrompter:
 
     async def detokenize(self, token_ids: list[int]) -> str:
         return "".join(map(chr, token_ids))
+
+    async def aside(self, work: Callable[..., Any], *args: Any, ids: int = 0, size: int = 0) -> Any:
+        """As the real one."""
+        if ids > 2048 or size > 16384:
+            return await asyncio.to_thread(work, *args)
+        return work(*args)
 
 
 @dataclass

@@ -53,8 +53,35 @@ def answers(base: str) -> dict[str, Any]:
         got[f"text stream {prompt}"] = "".join(pieces)
     stopped = client.completions.create(model=SERVED, prompt=PROMPTS[0], stop=["."], **GREEDY)
     got["stop string"] = (stopped.choices[0].text, stopped.choices[0].finish_reason)
+    got.update(logprobs(client))
     both = client.completions.create(model=SERVED, prompt=PROMPTS[:2], **GREEDY)
     got["two prompts"] = [choice.text for choice in both.choices]
+    return got
+
+
+def logprobs(client: openai.OpenAI) -> dict[str, Any]:
+    """Tokens, offsets and values. (The bytes of a part of a character are not vLLM's.)"""
+    got: dict[str, Any] = {}
+    messages: Any = [{"role": "user", "content": CHATS[2]}]
+    asked: dict[str, Any] = {"model": SERVED, "messages": messages, "logprobs": True, "top_logprobs": 3, **GREEDY}
+    whole = client.chat.completions.create(**asked).choices[0].logprobs
+    assert whole is not None
+    assert whole.content is not None
+    got["chat logprobs"] = [(entry.token, len(entry.top_logprobs)) for entry in whole.content]
+    got["values"] = [entry.logprob for entry in whole.content]
+    streamed = [
+        entry.token
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        for part in chunk.choices
+        if part.logprobs is not None
+        for entry in part.logprobs.content or ()
+    ]
+    assert streamed == [entry.token for entry in whole.content]
+    for echo in (False, True):
+        done = client.completions.create(model=SERVED, prompt=PROMPTS[2], logprobs=2, echo=echo, **GREEDY)
+        made = done.choices[0].logprobs
+        assert made is not None
+        got[f"text logprobs {echo}"] = (made.tokens, made.text_offset, len(made.top_logprobs or ()))
     return got
 
 
@@ -75,6 +102,8 @@ def reference(start: Start, shared: Path, peers: Path, free_port: Callable[[], i
         port = free_port()
         started = run_vllm(start, shared, peers, "python", port)
         _reference.update(answers(f"http://127.0.0.1:{port}"))
+        # They depend a little on what the engine had cached.
+        _reference["values"] = pytest.approx(_reference["values"], abs=0.1)
         started.end()
     return _reference
 

@@ -50,7 +50,7 @@ def test_prompt_in_frames_of_its_own() -> None:
 
 
 def test_hand_over() -> None:
-    row = ["r", [], None, None, None, 0, None, None, {"a": 1}, {"b": [2]}]
+    row: list[Any] = ["r", [], None, None, None, 0, None, None, {"a": 1}, {"b": [2]}]
     extras = read_extras(msgspec.msgpack.encode(row))
     assert (extras.kv_transfer_params, extras.ec_transfer_params, extras.prefill) == ({"a": 1}, {"b": [2]}, None)
 

@@ -123,3 +123,11 @@ def test_random_bytes_never_hurt(fast: SimpleNamespace, shared: Path) -> None:
         for _ in range(rng.randrange(1, 4)):
             message[rng.randrange(len(message))] = rng.randrange(256)
         fast.walk_outputs(bytes(message))
+
+
+@pytest.mark.parametrize(
+    ("ids", "place"),
+    [([], -1), ([0, 9], -1), ([0, 10], 1), ([-1], 0), ([3, True], 1), ([3, 2**70], 1), ([1, "2"], 1), ([1.0], 0)],
+)
+def test_first_wrong_id(fast: SimpleNamespace, ids: list[Any], place: int) -> None:
+    assert fast.first_wrong_id(ids, 10) == place

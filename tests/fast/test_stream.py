@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -318,7 +319,7 @@ def test_steps_keep_to_the_interval_but_for_rare_fields(fast: SimpleNamespace) -
     router = fast.Router()
     stream = fast.Stream(Owner(), fast.Vocab(ABC), steps=True, interval=3)
     request_id = router.open(stream, "r")
-    rare = [[], None, None, None, None, None, None, None, None, {"num_cached_tokens": 16}]
+    rare: list[Any] = [[], None, None, None, None, None, None, None, None, {"num_cached_tokens": 16}]
     counts = []
     for n in range(8):
         row = [request_id, [65 + n], *rare[1:]] if n == 4 else output(request_id, [65 + n])
@@ -365,3 +366,13 @@ def cut(rng: random.Random, data: list[int]) -> list[list[int]]:
     """The same ids in random groups, some of them empty, but not the last."""
     at = sorted(rng.choices(range(len(data)), k=rng.randrange(5)))
     return [data[low:high] for low, high in zip([0, *at], [*at, len(data)], strict=True)]
+
+
+def test_a_released_stream_holds_nobody(fast: SimpleNamespace) -> None:
+    owner = Owner()
+    gone = weakref.ref(owner)
+    stream = fast.Stream(owner, fast.Vocab(ABC))
+    owner.stream = stream  # type: ignore[attr-defined]
+    stream.release()
+    del owner
+    assert gone() is None  # without the collector

@@ -65,34 +65,36 @@ def tokenize(state: RenderState) -> Handler:
     """The handler of /tokenize."""
     reader = BodyReader(TokenizeRequest)
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        body = reader.read(request)
+    async def handle(request: HttpRequest, reply: Reply, body: TokenizeRequest) -> None:
         check_model(body.model, state.pipeline.info.names, state.limits)
         if body.prompt is UNSET and body.messages is UNSET:
             sent = msgspec.json.decode(request.body)
             fields = ("prompt", "messages")
             raise body_error([Problem("missing", ("body", name), "Field required", sent) for name in fields])
         ids = await _ids(state, body)
-        strings = state.pipeline.prompter.tokenizer.tokens(ids) if body.return_token_strs else None
-        answer = TokenizeResponse(len(ids), state.pipeline.info.max_model_len, ids, strings)
-        reply.send(200, msgspec.json.encode(answer))
+        answer = await state.pipeline.prompter.aside(_answer, state, ids, bool(body.return_token_strs), ids=len(ids))
+        reply.send(200, answer)
 
-    return handle
+    return reader.serve(handle)
 
 
 def detokenize(state: RenderState) -> Handler:
     """The handler of /detokenize."""
     reader = BodyReader(DetokenizeRequest)
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        body = reader.read(request)
+    async def handle(request: HttpRequest, reply: Reply, body: DetokenizeRequest) -> None:
         check_model(body.model, state.pipeline.info.names, state.limits)
         if body.tokens and max(body.tokens) > _MAX_ID:
             raise RequestError("number too large to fit in target type", limit=_MAX_ID)
         text = await state.pipeline.prompter.detokenize(body.tokens)
         reply.send(200, msgspec.json.encode(DetokenizeResponse(text)))
 
-    return handle
+    return reader.serve(handle)
+
+
+def _answer(state: RenderState, ids: list[int], with_strings: bool) -> bytes:
+    strings = state.pipeline.prompter.tokenizer.tokens(ids) if with_strings else None
+    return msgspec.json.encode(TokenizeResponse(len(ids), state.pipeline.info.max_model_len, ids, strings))
 
 
 async def _ids(state: RenderState, body: TokenizeRequest) -> list[int]:

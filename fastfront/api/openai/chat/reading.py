@@ -31,7 +31,8 @@ async def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, 
         return generation._replace(parser=parser)
     kwargs, thinking = parser_kwargs(state, body)
     ended = not body.include_reasoning or state.preparation.reasoning_ended(prompt.token_ids, thinking)
-    return generation._replace(parser=parser, reasoning_ended=ended, reasoning_parser_kwargs=msgspec.json.decode(kwargs))
+    variables = msgspec.json.decode(kwargs)
+    return generation._replace(parser=parser, reasoning_ended=ended, reasoning_parser_kwargs=variables)
 
 
 async def make_parser(state: RenderState, body: ChatRequest, prompt: Prompt) -> MakeParser | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from fastfront.api.body import BodyReader
 from fastfront.api.openai.chat.request import ChatRequest
@@ -11,7 +12,7 @@ from fastfront.api.openai.identity import check_model
 from fastfront.api.openai.usage import Usage
 from fastfront.api.state import RenderState
 from fastfront.api.vllm.derender.check import check_chunk, check_prompt_ids, check_responses, needed
-from fastfront.api.vllm.derender.decode import Decoding, finish_reason, stream_usage
+from fastfront.api.vllm.derender.decode import Decoding, derendered, finish_reason, stream_usage
 from fastfront.api.vllm.derender.logprobs import shown
 from fastfront.api.vllm.derender.request import ChatDerender, GenerateChunk, GenerateResponse, StreamState
 from fastfront.api.vllm.derender.response import ChatChunk, ChatChunkChoice, ChatDelta, Derendered, encode
@@ -23,26 +24,28 @@ def derender_chat(state: RenderState) -> Handler:
     """The handler."""
     reader, requests = BodyReader(ChatDerender), BodyReader(ChatRequest)
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        body = reader.read(request)
-        whole, chunk = body.generate_response, body.generate_chunk
-        if body.stream:
-            chunk = needed(chunk, "generate_chunk", body)
-        else:
-            whole = needed(whole, "generate_response", body)
-        sent = None if body.chat_request is None else requests.read_value(body.chat_request, ("body", "chat_request"))
-        check_model(body.model, state.pipeline.info.names, state.limits)
-        _check_parsers(state, sent)
-        decoding = Decoding(state, sent is None or sent.skip_special_tokens)
-        if isinstance(chunk, GenerateChunk) and body.stream:
-            check_chunk(state, chunk, body.stream_state, body.prompt_token_ids)
-            reply.send(200, encode(_chunk(state, body, sent, chunk, decoding)))
-        elif isinstance(whole, GenerateResponse):
-            check_responses(state, [whole])
-            check_prompt_ids(state, (body.prompt_token_ids, whole.prompt_token_ids))
-            reply.send(200, encode(await _whole(state, body, sent, whole, decoding)))
+    async def handle(request: HttpRequest, reply: Reply, body: ChatDerender) -> None:
+        reply.send(200, await derendered(state, request, partial(_answer, state, requests, body)))
 
-    return handle
+    return reader.serve(handle)
+
+
+def _answer(state: RenderState, requests: BodyReader[ChatRequest], body: ChatDerender) -> bytes:
+    part = (
+        needed(body.generate_chunk, "generate_chunk", body)
+        if body.stream
+        else needed(body.generate_response, "generate_response", body)
+    )
+    sent = None if body.chat_request is None else requests.read_value(body.chat_request, ("body", "chat_request"))
+    check_model(body.model, state.pipeline.info.names, state.limits)
+    _check_parsers(state, sent)
+    decoding = Decoding(state, sent is None or sent.skip_special_tokens)
+    if isinstance(part, GenerateChunk):
+        check_chunk(state, part, body.stream_state, body.prompt_token_ids)
+        return encode(_chunk(state, body, sent, part, decoding))
+    check_responses(state, [part])
+    check_prompt_ids(state, (body.prompt_token_ids, part.prompt_token_ids))
+    return encode(_whole(state, body, sent, part, decoding))
 
 
 def _check_parsers(state: RenderState, sent: ChatRequest | None) -> None:
@@ -58,7 +61,7 @@ def _check_parsers(state: RenderState, sent: ChatRequest | None) -> None:
     )
 
 
-async def _whole(
+def _whole(
     state: RenderState, body: ChatDerender, sent: ChatRequest | None, whole: GenerateResponse, decoding: Decoding
 ) -> ChatResponse:
     prompt = body.prompt_token_ids if body.prompt_token_ids is not None else whole.prompt_token_ids
@@ -69,7 +72,7 @@ async def _whole(
         choices.append(
             ChatChoice(
                 index=choice.index,
-                message=ChatMessage("assistant", await decoding.whole(choice.token_ids, prompt)),
+                message=ChatMessage("assistant", decoding.whole(choice.token_ids, prompt)),
                 logprobs=shown(choice.logprobs, decoding.vocab),
                 finish_reason=finish_reason(choice.finish_reason, "stop"),
                 stop_reason=choice.stop_reason,

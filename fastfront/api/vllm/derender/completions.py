@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import cast
 
 from fastfront.api.body import BodyReader
@@ -13,7 +14,7 @@ from fastfront.api.openai.identity import check_model
 from fastfront.api.openai.usage import Usage
 from fastfront.api.state import RenderState
 from fastfront.api.vllm.derender.check import check_chunk, check_prompt_ids, check_responses, needed
-from fastfront.api.vllm.derender.decode import Decoding, finish_reason, stream_usage
+from fastfront.api.vllm.derender.decode import Decoding, derendered, finish_reason, stream_usage
 from fastfront.api.vllm.derender.logprobs import of_completion, shown
 from fastfront.api.vllm.derender.request import CompletionDerender, GenerateChunk, GenerateResponse
 from fastfront.api.vllm.derender.response import CompletionChunk, CompletionChunkChoice, Derendered, encode
@@ -27,30 +28,32 @@ def derender_completions(state: RenderState) -> Handler:
     """The handler."""
     reader, requests = BodyReader(CompletionDerender), BodyReader(CompletionRequest)
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        body = reader.read(request)
-        name = "generate_chunk" if body.stream else "generate_responses"
-        needed(getattr(body, name), name, body)
-        sent = body.completion_request
-        asked = None if sent is None else requests.read_value(sent, ("body", "completion_request"))
-        decoding = Decoding(state, asked is None or asked.skip_special_tokens)
-        if body.stream:
-            prompt, prompt_tokens = _of_chunk(body)
-            check_model(body.model, state.pipeline.info.names, state.limits)
-            chunk = cast("GenerateChunk", body.generate_chunk)
-            check_chunk(state, chunk, body.stream_state, prompt)
-            reply.send(200, encode(_chunk(state, body, chunk, decoding, prompt, prompt_tokens)))
-            return
-        responses = cast("list[GenerateResponse]", body.generate_responses)
-        prompts, counts = _of_whole(body, len(responses))
-        check_model(body.model, state.pipeline.info.names, state.limits)
-        if not responses:
-            raise RequestError("generate_responses must not be empty")
-        check_responses(state, responses)
-        check_prompt_ids(state, (*prompts, *(response.prompt_token_ids for response in responses)))
-        reply.send(200, encode(await _whole(state, body, responses, decoding, prompts, counts)))
+    async def handle(request: HttpRequest, reply: Reply, body: CompletionDerender) -> None:
+        reply.send(200, await derendered(state, request, partial(_answer, state, requests, body)))
 
-    return handle
+    return reader.serve(handle)
+
+
+def _answer(state: RenderState, requests: BodyReader[CompletionRequest], body: CompletionDerender) -> bytes:
+    name = "generate_chunk" if body.stream else "generate_responses"
+    needed(getattr(body, name), name, body)
+    sent = body.completion_request
+    asked = None if sent is None else requests.read_value(sent, ("body", "completion_request"))
+    decoding = Decoding(state, asked is None or asked.skip_special_tokens)
+    if body.stream:
+        prompt, prompt_tokens = _of_chunk(body)
+        check_model(body.model, state.pipeline.info.names, state.limits)
+        chunk = cast("GenerateChunk", body.generate_chunk)
+        check_chunk(state, chunk, body.stream_state, prompt)
+        return encode(_chunk(state, body, chunk, decoding, prompt, prompt_tokens))
+    responses = cast("list[GenerateResponse]", body.generate_responses)
+    prompts, counts = _of_whole(body, len(responses))
+    check_model(body.model, state.pipeline.info.names, state.limits)
+    if not responses:
+        raise RequestError("generate_responses must not be empty")
+    check_responses(state, responses)
+    check_prompt_ids(state, (*prompts, *(response.prompt_token_ids for response in responses)))
+    return encode(_whole(state, body, responses, decoding, prompts, counts))
 
 
 def _of_chunk(body: CompletionDerender) -> tuple[list[int] | None, int | None]:
@@ -81,7 +84,7 @@ def _of_whole(body: CompletionDerender, count: int) -> tuple[Prompts, list[int]]
     return cast("Prompts", [None] * count if prompts is None else prompts), [0] * count if counts is None else counts
 
 
-async def _whole(
+def _whole(
     state: RenderState,
     body: CompletionDerender,
     responses: list[GenerateResponse],
@@ -101,7 +104,7 @@ async def _whole(
             choices.append(
                 CompletionChoice(
                     index=len(choices),
-                    text=await decoding.whole(choice.token_ids, prompt),
+                    text=decoding.whole(choice.token_ids, prompt),
                     logprobs=of_completion(shown(choice.logprobs, decoding.vocab)),
                     finish_reason=finish_reason(choice.finish_reason, "stop"),
                     stop_reason=choice.stop_reason,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from msgspec import UnsetType
 
@@ -11,12 +12,20 @@ from fastfront.api.state import RenderState
 from fastfront.api.vllm.derender.request import GenerateUsage, StreamState
 from fastfront.api.vllm.derender.window import advance, check_window, seeded
 from fastfront.fast import Decoder
+from fastfront.flow import HttpRequest
 
-#: Ids that are decoded in one go before others have their turn.
+#: Ids that are decoded in one go before other threads have their turn.
 TURN = 4096
 #: So many ids before an answer decide how it begins.
 CONTEXT = 64
 LOGPROB_CONTEXT = 4
+
+
+async def derendered(state: RenderState, request: HttpRequest, answer: Callable[[], bytes]) -> bytes:
+    """What `answer` makes of a request once the vocabulary is there; of a big one, in a worker thread."""
+    if state.vocab_ready is not None:
+        await asyncio.shield(state.vocab_ready)
+    return await state.pipeline.prompter.aside(answer, size=len(request.body))
 
 
 class Decoding:
@@ -28,21 +37,17 @@ class Decoding:
         self._skip_special = skip_special
         self._skip = self._tokenizer.special_ids if skip_special else frozenset[int]()
 
-    async def whole(self, ids: list[int], prompt: list[int] | None) -> str:
+    def whole(self, ids: list[int], prompt: list[int] | None) -> str:
         """The text of a whole answer."""
         decoder = Decoder(self.vocab, self._skip_special, (prompt or [])[-CONTEXT:])
-        texts: list[str] = []
-        for at in range(0, len(ids), TURN):
-            if at:
-                await asyncio.sleep(0)
-            texts.append(decoder.feed(ids[at : at + TURN]))
+        texts = [decoder.feed(ids[at : at + TURN]) for at in range(0, len(ids), TURN)]
         return "".join(texts) + decoder.finish()
 
     def start(self, carried: StreamState | None, prompt: list[int] | None) -> StreamState:
         """The state to go on from; RequestError for one that no server has written."""
         if carried is None:
             return seeded(self._tokenizer, self._skip, prompt)
-        check_window(carried)
+        check_window(self._tokenizer, carried)
         return carried
 
     def advance(self, carried: StreamState, ids: list[int]) -> str:

@@ -80,7 +80,7 @@ class GenerateChunk(msgspec.Struct, kw_only=True):
 class StreamState(msgspec.Struct, kw_only=True):
     """What the client carries from chunk to chunk, as vLLM writes it; the last four are of servers with a parser."""
 
-    prev_tokens: Annotated[list[str], Meta(max_length=1024)] = []
+    prev_tokens: list[str] = []
     prefix_offset: Count = 0
     read_offset: Count = 0
     role_sent: bool = False

@@ -10,7 +10,7 @@ import msgspec
 from fastfront.api.openai.fields import GenerationFields
 from fastfront.api.openai.identity import priority
 from fastfront.api.openai.recipe import Recipe
-from fastfront.api.state import RenderState
+from fastfront.api.state import RenderState, Tokenizer
 from fastfront.api.vllm.render.params import rendered_params
 from fastfront.errors import RequestError
 from fastfront.flow import Prompt
@@ -78,11 +78,23 @@ def check_renderable(fields: GenerationFields) -> None:
         raise RequestError("Beam search is not supported by the render endpoint")
 
 
-def token_offsets(state: RenderState, prompt: Prompt, add_special_tokens: bool) -> Offsets | None:
-    """Where each id's characters begin and end in the prompt's text; None where there is no text to point into."""
+async def token_offsets(
+    state: RenderState, fields: GenerationFields, prompts: list[Prompt], add_special_tokens: bool
+) -> list[Offsets | None]:
+    """If wanted, where each id's characters begin and end in its prompt's text; None without a text to point into."""
+    if not fields.return_token_offsets:
+        return [None] * len(prompts)
+    prompter = state.pipeline.prompter
+
+    def every() -> list[Offsets | None]:
+        return [_offsets(prompter.tokenizer, prompt, add_special_tokens) for prompt in prompts]
+
+    return await prompter.aside(every, size=sum(len(prompt.text or "") for prompt in prompts))
+
+
+def _offsets(tokenizer: Tokenizer, prompt: Prompt, add_special_tokens: bool) -> Offsets | None:
     if prompt.text is None:
         return None
-    tokenizer = state.pipeline.prompter.tokenizer
     offsets = tokenizer.offsets(prompt.text, add_special_tokens)
     count = len(prompt.token_ids)
     if count == len(offsets):

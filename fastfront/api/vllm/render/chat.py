@@ -11,7 +11,7 @@ from fastfront.api.openai.generation import room_for
 from fastfront.api.openai.identity import check_model, public_id
 from fastfront.api.openai.recipe import recipe
 from fastfront.api.state import RenderState
-from fastfront.api.vllm.render.answer import check_renderable, encode, rendered, token_offsets
+from fastfront.api.vllm.render.answer import Offsets, check_renderable, encode, rendered, token_offsets
 from fastfront.flow import Handler, HttpRequest, Prompt, Reply, Work
 
 
@@ -19,31 +19,33 @@ def render_chat(state: RenderState) -> Handler:
     """The handler."""
     reader = BodyReader(ChatRequest)
 
-    def handle(request: HttpRequest, reply: Reply) -> Work | None:
-        body = reader.read(request)
+    def handle(request: HttpRequest, reply: Reply, body: ChatRequest) -> Work | None:
         check_renderable(body)
         check_chat(body, state.settings, state.limits)
         check_model(body.model, state.pipeline.info.names, state.limits)
         prepare(state, body)
         plan = plan_prompt(state, body)
-        prompt = plan.now()
+        prompt = None if body.return_token_offsets else plan.now()
         if prompt is None:
             return later(request, reply, body, plan)
-        reply.send(200, _answer(state, request, body, prompt))
+        reply.send(200, _answer(state, request, body, prompt, None))
         return None
 
     async def later(request: HttpRequest, reply: Reply, body: ChatRequest, plan: PromptPlan) -> None:
-        reply.send(200, _answer(state, request, body, await plan.made()))
+        prompt = await plan.made()
+        [offsets] = await token_offsets(state, body, [prompt], body.add_special_tokens)
+        reply.send(200, _answer(state, request, body, prompt, offsets))
 
-    return handle
+    return reader.serve(handle)
 
 
-def _answer(state: RenderState, request: HttpRequest, body: ChatRequest, prompt: Prompt) -> bytes:
+def _answer(
+    state: RenderState, request: HttpRequest, body: ChatRequest, prompt: Prompt, offsets: Offsets | None
+) -> bytes:
     request_id = public_id("chatcmpl-", request.headers, body.request_id)
     wanted, _ = wanted_tokens(body)
     made = recipe(state, body, 1 if body.n is None else body.n)
     tokens = room_for(state, made, (prompt,), wanted)
-    offsets = token_offsets(state, prompt, body.add_special_tokens) if body.return_token_offsets else None
     answer = rendered(state, body, request.headers, made, request_id, prompt, tokens, offsets)
     if state.settings.reasoning_parser is not None and state.preparation is not None:
         kwargs, thinking = parser_kwargs(state, body)
