@@ -28,7 +28,7 @@ from fastfront.http.settings import Settings
 from fastfront.http.tls import server_context
 from fastfront.parse.plugin import load_plugin
 from fastfront.parse.prepare import Preparation
-from fastfront.parse.registry import Format, choose
+from fastfront.parse.registry import Format, check_names, choose
 from fastfront.prompt.mistral import AnyTokenizer
 from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
 from fastfront.text.vocab import build_vocab
@@ -57,7 +57,12 @@ class Process(ABC):
         """Returns once it serves; StartError or ConfigError."""
 
     async def load(self) -> Prompter:
-        """Binds the address, so that a start in vain ends early, and loads the model's files."""
+        """Checks and binds what is quick, so that a start in vain ends early, and loads the model's files."""
+        api = self.config.api
+        for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
+            if plugin:
+                load_plugin(plugin, self.config.model.model)
+        check_names(api.tool_call_parser, api.reasoning_parser)
         self._listener = _listener(self.config.http)
         self._prompter = await in_thread(load_prompter, _prompt_settings(self.config))
         return self._prompter
@@ -160,11 +165,8 @@ class Parsers(NamedTuple):
 
 
 def load_parsers(config: RenderConfig, prompter: Prompter) -> Parsers:
-    """The configured parsers; ConfigError for a name that is none and for a plug-in that cannot be loaded."""
+    """The configured parsers; ConfigError for a pair that cannot be."""
     api, tokenizer = config.api, prompter.tokenizer
-    for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
-        if plugin:
-            load_plugin(plugin, config.model.model)
     format = choose(
         api.tool_call_parser,
         api.reasoning_parser,

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -117,14 +118,28 @@ class Started:
         self.wait_for(answers, f"answer from {url}", timeout)
 
     def end(self, timeout: float = 20.0) -> int:
-        """SIGTERM, then the exit code; what does not go is killed with its session."""
+        """SIGTERM, then the exit code; what does not go, or is left of its group (a shell's command), is ended too."""
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            return self.process.wait(timeout)
+            code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             return self.process.wait()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._group_is_gone(number):
+                break
+        return code
+
+    def _group_is_gone(self, number: signal.Signals) -> bool:
+        """Sends a signal to what is left of the group and waits for its end, a while."""
+        for wish in (number, *[0] * 100):
+            try:
+                os.killpg(self.process.pid, wish)
+            except ProcessLookupError:
+                return True
+            time.sleep(0.05)
+        return False
 
 
 Start = Callable[..., Started]

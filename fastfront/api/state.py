@@ -43,6 +43,10 @@ class Tokenizer(Protocol):
         """The length of the longest spelling."""
 
     @property
+    def spaces_special_tokens(self) -> bool:
+        """Whether `join` puts anything between two special tokens."""
+
+    @property
     def config(self) -> dict[str, Any]:
         """What tokenizer_config.json says."""
 

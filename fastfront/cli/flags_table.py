@@ -167,7 +167,8 @@ OPERATION = (
 ENGINE = (
     Flag("engine", "text", "vllm", S, "vllm: start `vllm serve --headless`; mock: a stand-in without a model; "
          "none: engines join from outside", "engine.kind", "serve", choices=("vllm", "mock", "none")),
-    Flag("python", "text", "python3", S, "Python that has vLLM (VLLM_RS_PYTHON)", "engine.python", "serve"),
+    Flag("python", "text", None, S, "Python with vLLM (FASTFRONT_PYTHON, VLLM_RS_PYTHON, or the one that runs us)",
+         "engine.python", "serve"),
     Flag("data_parallel_size", "positive", 1, S, "engines altogether", "engine.size", "serve", ("-dp",)),
     Flag("data_parallel_size_local", "natural", None, S, "engines started here; 0 as --engine none",
          "engine.size_local", "serve", ("-dpl",)),

@@ -205,10 +205,7 @@ def choose(
     found_tool, found_reasoning = detect(model_name, model_type)
     tool = _resolve(tool, found_tool)
     reasoning = _resolve(reasoning, found_reasoning)
-    if tool is not None and tool not in TOOLS and tool not in plugin.TOOL_PARSERS:
-        raise ConfigError(f"no tool call parser {tool!r}; there are: {', '.join(tool_names())}")
-    if reasoning is not None and reasoning not in reasoning_names():
-        raise ConfigError(f"no reasoning parser {reasoning!r}; there are: {', '.join(reasoning_names())}")
+    check_names(tool, reasoning)
     if "hf" in (tool, reasoning) and {tool, reasoning} - {"hf", None}:
         raise ConfigError(f"the parser hf handles reasoning and calls: it cannot go with {tool!r} and {reasoning!r}")
     suffix = token_suffix(vocabulary) if "hy_v" in f"{tool} {reasoning}" else ""
@@ -216,6 +213,14 @@ def choose(
     # A format that cannot be served is refused now and not with the first request.
     _ = chosen.with_calls, chosen.without_calls
     return chosen
+
+
+def check_names(tool: str | None, reasoning: str | None) -> None:
+    """ConfigError if one is the name of no parser; plug-ins must have been loaded."""
+    if tool and tool not in tool_names():
+        raise ConfigError(f"no tool call parser {tool!r}; there are: {', '.join(tool_names())}")
+    if reasoning and reasoning not in reasoning_names():
+        raise ConfigError(f"no reasoning parser {reasoning!r}; there are: {', '.join(reasoning_names())}")
 
 
 def _resolve(name: str | None, found: str | None) -> str | None:

@@ -40,6 +40,7 @@ class MistralTokenizer:
         self._inner = inner
         self.special_tokens: dict[str, str] = {}
         self.config: dict[str, Any] = {}
+        self.spaces_special_tokens = False
         self.vocab_size: int = inner.n_words
         self.max_token_id = self.vocab_size - 1
         self._names = [inner.id_to_piece(i) for i in range(self.vocab_size)]

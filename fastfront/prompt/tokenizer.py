@@ -57,6 +57,9 @@ class Tokenizer:
         self.max_token_id = max(vocabulary.values())
         self.max_chars_per_token = max(map(len, vocabulary))
         self.special_ids = frozenset(i for i, token in self._added.items() if token.special)
+        specials = [self._added[i].content for i in self.special_ids]
+        #: Whether `join` puts anything between two special tokens.
+        self.spaces_special_tokens = any(self.join(["x", s, s]) != self.join(["x", s]) + s for s in specials)
         self.eos_token_id = self._named_id("eos_token")
         self.bos_token_id = self._named_id("bos_token")
         #: Bytes of any text that are encoded in the time that the event loop has for it.

@@ -53,6 +53,7 @@ class CharTokenizer:
 
     special_ids: frozenset[int] = frozenset()
     max_chars_per_token: int = 1
+    spaces_special_tokens: bool = False
     config: ClassVar[dict[str, Any]] = {"tokenizer_class": "Chars", "eos_token": {"content": "<eos>", "special": True}}
 
     def tokens(self, ids: list[int]) -> list[str]:

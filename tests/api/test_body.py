@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import threading
 from typing import Any
 
 import pytest
 
 from fastfront.api import body as body_module
+from fastfront.api import coerce as coerce_module
 from fastfront.api.body import BodyReader
 from fastfront.api.openai.completions.request import CompletionRequest
 from fastfront.errors import BodyError
 from fastfront.flow import HttpRequest
+from tests.api.fakes import FakeReply
 
 JSON = {"content-type": "application/json"}
 reader = BodyReader(CompletionRequest)
@@ -107,12 +111,86 @@ def test_every_fault_is_counted() -> None:
     assert caught.value.message.count("\n") == 2
 
 
-def test_many_faults_make_a_short_answer() -> None:
+@pytest.mark.parametrize("body", [{"stop_token_ids": ["x"] * 10_000}, {"prompt": [{}] * 10_000}])
+def test_many_faults_make_a_short_answer(body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    problem = coerce_module.Problem
+    monkeypatch.setattr(coerce_module, "Problem", lambda *values: made.append(values) or problem(*values))
     with pytest.raises(BodyError) as caught:
-        read({"stop_token_ids": ["x"] * 10_000})
-    assert caught.value.message.startswith("10000 validation errors:")
-    assert caught.value.message.endswith("...and 9990 more errors")
+        read(body)
+    assert caught.value.message.startswith("More than 10 validation errors:")
+    assert caught.value.message.endswith("...and more")
+    assert caught.value.message.count("{'type'") == 10
     assert len(caught.value.message) < 3000
+    assert len(made) < 40
+
+
+def test_a_place_with_a_long_name_is_told_shortly() -> None:
+    with pytest.raises(BodyError) as caught:
+        read({"logit_bias": {"x" * 100_000: None}})
+    assert caught.value.param == "body.logit_bias." + "x" * 200
+    assert len(caught.value.message) < 2000
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "taken"),
+    [
+        ({"prompt": [1] * 100_000}, "prompt", [1] * 100_000),
+        ({"prompt": ["1"] * 100_000}, "prompt", ["1"] * 100_000),
+        ({"stop_token_ids": [1] * 100_000 + ["7"]}, "stop_token_ids", [1] * 100_000 + [7]),
+        ({"logit_bias": {str(n): n for n in range(50_000)}}, "logit_bias", {str(n): n for n in range(50_000)}),
+        ({"messages": [{}] * 50_000}, "max_tokens", 5),
+    ],
+)
+def test_what_is_right_is_not_read_item_by_item(
+    more: Any, field: str, taken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a field that must be coerced, and around an item that must be."""
+    calls: list[Any] = []
+    one = coerce_module.coerce
+    monkeypatch.setattr(coerce_module, "coerce", lambda *values: calls.append(values[2]) or one(*values))
+    assert getattr(read({"max_tokens": "5", **more}), field) == taken
+    assert len(calls) < 300
+
+
+@pytest.mark.parametrize(
+    ("body", "aside"),
+    [
+        ({"prompt": "x" * 70_000}, False),
+        ({"prompt": "x", "max_tokens": "5"}, False),
+        ({"prompt": "x" * 70_000, "max_tokens": "5"}, True),
+        ({"prompt": "x" * 70_000, "best_of": 1}, True),
+        ({"prompt": "x" * 70_000, "max_tokens": "five"}, True),
+    ],
+)
+def test_a_big_body_that_is_not_right_is_read_in_a_thread(
+    body: Any, aside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    got: list[Any] = []
+    again = BodyReader._again
+
+    def spied(self: BodyReader[CompletionRequest], data: bytes) -> CompletionRequest:
+        threads.append(threading.current_thread().name)
+        return again(self, data)
+
+    monkeypatch.setattr(BodyReader, "_again", spied)
+    handler = reader.serve(lambda request, reply, body: got.append(body))
+
+    async def serve() -> None:
+        work = handler(HttpRequest("POST", "/", "", JSON, json.dumps(body).encode(), ""), FakeReply())
+        assert (work is not None) == aside
+        if work is not None:
+            await work
+
+    if body.get("max_tokens") == "five":
+        with pytest.raises(BodyError):
+            asyncio.run(serve())
+    else:
+        asyncio.run(serve())
+        assert got[0].prompt == body["prompt"]
+    assert all(name.startswith("body") == aside for name in threads)
+    assert bool(threads) == (len(body) > 1)
 
 
 @pytest.mark.parametrize("value, text", [("NaN", "nan"), ("Infinity", "inf"), ("1e999", "inf")])

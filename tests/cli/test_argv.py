@@ -68,7 +68,6 @@ def test_the_engines_words_come_out_as_they_were() -> None:
         ("--port.a 1", "--port.a is not an option"),
         ("--allowed-origins *", "must be a JSON list of strings"),
         ("--engine torch", "--engine must be one of vllm, mock, none, not 'torch'"),
-        ("--tool-call-parser hermes", "--tool-call-parser must be one of none, not 'hermes'"),
         ("--log-level loud", "--log-level must be one of DEBUG"),
         ("word", "unexpected argument 'word'"),
     ],

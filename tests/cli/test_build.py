@@ -203,7 +203,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"hf_overrides": []}, "'hf_overrides' must be a JSON object, not []"),
     ({"disable_log_stats": 1}, "'disable_log_stats' must be true or false, not 1"),
     ({"chat_template_content_format": "x"}, "must be one of auto, string, openai, not 'x'"),
-    ({"reasoning_parser": "qwen3"}, "'reasoning_parser' must be one of none"),
+    ({"reasoning_parser": 3}, "'reasoning_parser' must be a string, not 3"),
     ({"api_key": 12345}, "'api_key' must be a string or a list of strings, not (hidden)"),
     ({"shutdown_timeout": 1.5, "port": "x", "revision": 2}, "must be a string, not 2; 'shutdown_timeout' must"),
     ({"tokens_only": True, "lora_modules": ["a=b"], "middleware": ["m"]}, "lora_modules, middleware, tokens_only."),
@@ -254,8 +254,8 @@ def test_render() -> None:
 
 
 def test_render_without_parsers() -> None:
-    api = render("m --tool-call-parser none --reasoning-parser none --no-enable-tokenizer-info-endpoint").api
-    assert (api.tool_call_parser, api.reasoning_parser, api.enable_tokenizer_info_endpoint) == (None, None, False)
+    api = render("m --tool-call-parser none --reasoning-parser auto --no-enable-tokenizer-info-endpoint").api
+    assert (api.tool_call_parser, api.reasoning_parser, api.enable_tokenizer_info_endpoint) == ("none", "auto", False)
 
 
 @pytest.mark.parametrize("word, length", [("64", 64), ("32k", 32000), ("32K", 32768), ("1.5k", 1500), ("1M", 1 << 20)])

@@ -20,7 +20,7 @@ SECTIONS = {
 }  # fmt: skip
 
 #: Supported by being all that there is: their choices allow nothing else, or nothing depends on them.
-WITHOUT_FIELD = {"tool_call_parser", "reasoning_parser", "language_model_only", "args_json"}
+WITHOUT_FIELD = {"language_model_only", "args_json"}
 
 ALL = [flag for group in (*GROUPS.values(), FRONTEND) for flag in group]
 ALL += [flag for flag in RENDER if flag not in ALL]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import subprocess
 import sys
 import threading
@@ -82,6 +83,14 @@ def test_model_info(load: Load) -> None:
     assert (plain.sampling_defaults, plain.max_model_len, plain.extra_eos_token_ids) == ({}, 64, [151643])
 
 
+@pytest.mark.parametrize(
+    ("more", "aside"), [({"ids": 2048}, False), ({"size": 16384}, False), ({"ids": 2049}, True), ({"size": 16385}, True)]
+)
+def test_what_is_much_is_done_in_a_thread(load: Load, more: dict[str, int], aside: bool) -> None:
+    thread = run(load("qwen3").aside(threading.current_thread, **more))
+    assert (thread is not threading.main_thread()) == aside
+
+
 def test_limits(load: Load) -> None:
     prompter = load("qwen3", max_model_len=64)
     error = refused(prompter.chat(ChatInput([{"role": "user", "content": "hi " * 100}])))
@@ -92,6 +101,9 @@ def test_limits(load: Load) -> None:
     with pytest.raises(RequestError, match="Token id 151936 is out of vocabulary"):
         prompter.ids([151936])
     assert prompter.ids([9707, 151935]).token_ids == [9707, 151935]
+    # of ids that are too many none is looked at
+    with pytest.raises(RequestError, match="maximum context length"):
+        prompter.ids([151936] * 65)
     kept = prompter.limits(truncate_prompt_tokens=3)
     assert prompter.ids([1, 2, 3, 4], kept).token_ids == [2, 3, 4]
     assert len(run(prompter.text("a b c d e f", True, kept)).token_ids) == 3

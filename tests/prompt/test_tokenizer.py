@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from fastfront.errors import RequestError, StartError
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.prompter import Prompter
-from fastfront.prompt.tokenizer import load_tokenizer, special_tokens
+from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer, special_tokens
 
 MODELS = ("qwen3", "llama3_1", "gemma3", "deepseek_v3", "gptoss", "llama2")
 
@@ -46,6 +47,17 @@ def test_pieces_tell_added_and_special_and_holes(load: Callable[..., Prompter]) 
     assert 151667 not in tokenizer.special_ids
     gptoss = load("gptoss").tokenizer
     assert gptoss.pieces()[200000] is None or gptoss.pieces()[200000].added  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_spaces_between_special_tokens(load: Callable[..., Prompter], model: str) -> None:
+    assert not load(model).tokenizer.spaces_special_tokens
+
+
+def test_spaces_between_special_tokens() -> None:
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]"))
+    backend.add_special_tokens(["[SEP]"])
+    assert Tokenizer(backend).spaces_special_tokens
 
 
 @pytest.mark.parametrize("model", MODELS)

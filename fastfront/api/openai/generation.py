@@ -13,7 +13,7 @@ from fastfront.api.openai.recipe import Recipe, recipe
 from fastfront.api.openai.sampling import check_tokens
 from fastfront.api.state import RenderState
 from fastfront.config import ApiConfig
-from fastfront.errors import RequestError
+from fastfront.errors import RequestError, UnsupportedError
 from fastfront.flow import Generation, Prompt, SamplingParams, TextOptions
 
 
@@ -27,6 +27,7 @@ def build_generation(
     wanted: int | None,
 ) -> Generation:
     """`wanted` is how many tokens the client asked for, None if it left that to the model and the room."""
+    check_spaces(state, fields)
     made = recipe(state, fields, n)
     sampling = copy(made.sampling)
     sampling.max_tokens = room_for(state, made, prompts, wanted)
@@ -50,6 +51,18 @@ def build_generation(
         trace_headers=trace_headers(headers),
         stream_interval=interval,
     )
+
+
+def check_spaces(state: RenderState, fields: GenerationFields) -> None:
+    """UnsupportedError for special tokens side by side where the tokenizer's own way is to set them apart."""
+    if fields.spaces_between_special_tokens or fields.skip_special_tokens:
+        return
+    if state.pipeline.prompter.tokenizer.spaces_special_tokens:
+        raise UnsupportedError(
+            "`spaces_between_special_tokens` false is not supported by fastfront: this model's tokenizer puts spaces "
+            "between special tokens.",
+            param="spaces_between_special_tokens",
+        )
 
 
 def room_for(state: RenderState, made: Recipe, prompts: Sequence[Prompt], wanted: int | None) -> int:

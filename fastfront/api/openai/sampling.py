@@ -20,6 +20,9 @@ DELTA = 1
 GREEDY_BELOW = 1e-5
 MIN_TEMPERATURE = 0.01
 MAX_LOGPROB_TOKEN_IDS = 128
+#: What is tokenized on the event loop for one request's bad words.
+MAX_BAD_WORDS_CHARS = 8192
+_SHOWN = 20
 _INT64_MAX = 2**63 - 1
 #: Its very objects, not only equal ones, are what the encoder leaves out.
 _NEUTRAL = SamplingParams()
@@ -155,7 +158,14 @@ def check_logprobs(params: SamplingParams, most: int, vocab_size: int) -> None:
 def bad_words_ids(words: list[str], tokenizer: Tokenizer, limits: Limits) -> list[list[int]]:
     """The id lists to ban: each word as it begins a text and as it stands after a space."""
     if "" in words:
-        raise RequestError(f"bad_words cannot contain an empty string. Got bad_words={words}")
+        raise RequestError(f"bad_words cannot contain an empty string. Got bad_words={words[:_SHOWN]}")
+    if sum(map(len, words)) > MAX_BAD_WORDS_CHARS:
+        raise RequestError(
+            f"bad_words must have at most {MAX_BAD_WORDS_CHARS} characters together.",
+            param="bad_words",
+            value=sum(map(len, words)),
+            limit=MAX_BAD_WORDS_CHARS,
+        )
     banned: list[list[int]] = []
     for word in dict.fromkeys(words):
         bare = tokenizer.encode(word.lstrip(), add_special_tokens=False)

@@ -230,6 +230,31 @@ class TestBadWords:
     def test_blank(self, client: Client) -> None:
         assert client.complete(bad_words=[" "]).error["param"] == "bad_words"
 
+    def test_too_long(self, client: Client) -> None:
+        """Nothing of them is tokenized."""
+        client.pipeline.prompter.tokenizer.encode = None
+        answer = client.complete(prompt=[1], bad_words=["a" * 8000, "b" * 193])
+        assert (answer.status, answer.error["param"]) == (400, "bad_words")
+        assert "at most 8192 characters" in answer.error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    ("spaces", "skip", "between", "status"),
+    [(True, False, False, 400), (True, True, False, 200), (True, False, True, 200), (False, False, False, 200)],
+)
+def test_spaces_between_special_tokens(
+    client: Client, path: str, spaces: bool, skip: bool, between: bool, status: int
+) -> None:
+    """Refused exactly where it would change the text."""
+    client.pipeline.prompter.tokenizer.spaces_special_tokens = spaces
+    body = {"prompt": "Hi"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "Hi"}]}
+    wish = {"skip_special_tokens": skip, "spaces_between_special_tokens": between}
+    answer = client.post(path, {**body, **wish})
+    assert answer.status == status
+    if status == 400:
+        assert answer.error["param"] == "spaces_between_special_tokens"
+
 
 @pytest.mark.parametrize("stop, sent_stop", [(None, ()), ([], ()), ("x", ("x",)), (["x", "yz"], ("x", "yz"))])
 def test_stop(client: Client, stop: object, sent_stop: tuple[str, ...]) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fastfront.api.vllm.derender import chat, completions
 from fastfront.api.vllm.derender.logprobs import shown
 from fastfront.api.vllm.derender.request import Logprobs, PositionLogprobs
-from fastfront.api.vllm.derender.window import REPLACEMENT, advance, seeded
+from fastfront.api.vllm.derender.window import HELD, REPLACEMENT, WINDOW, advance, seeded
 from fastfront.fast import Decoder
+from fastfront.flow import HttpRequest
 from fastfront.process import vocabulary
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
-from tests.api.fakes import Answer, Client
+from tests.api.fakes import Answer, Client, FakeReply
 
 CHAT, COMPLETION = "/v1/chat/completions/derender", "/v1/completions/derender"
 TEXTS = (
@@ -65,6 +70,45 @@ def test_an_unfinished_character_is_kept_back(tokenizer: Tokenizer) -> None:
     texts = [advance(tokenizer, skip, state, [token_id]) for token_id in ids]
     assert "".join(texts).strip() == "a🫠"
     assert REPLACEMENT not in "".join(texts)
+
+
+class Counting:
+    """A tokenizer, and how many spellings it was given to join."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.joined: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+    def join(self, tokens: list[str]) -> str:
+        self.joined.append(len(tokens))
+        return self.tokenizer.join(tokens)
+
+
+def test_the_window_never_grows(tokenizer: Tokenizer) -> None:
+    """Bytes that never become a character: each id costs one join, and each join has a bound."""
+    spelled = ((i, tokenizer.id_to_token(i)) for i in range(tokenizer.max_token_id))
+    broken = next(i for i, token in spelled if token and tokenizer.join([token]) == REPLACEMENT)
+    counting: Any = Counting(tokenizer)
+    state, ids = seeded(tokenizer, frozenset(), None), [broken] * 3000
+    text = advance(counting, frozenset(), state, ids)
+    assert 3000 - HELD <= text.count(REPLACEMENT) <= 3000
+    assert len(counting.joined) <= 1 + len(ids) + len(ids) // HELD
+    assert max(counting.joined) <= WINDOW
+    assert len(state.prev_tokens) <= WINDOW
+    # and goes on as if nothing had been
+    rest = advance(tokenizer, frozenset(), state, tokenizer.encode("word word", add_special_tokens=False))
+    assert rest.endswith("word word")
+
+
+def test_what_is_not_shown_costs_nothing(tokenizer: Tokenizer) -> None:
+    special = sorted(tokenizer.special_ids)[0]
+    counting: Any = Counting(tokenizer)
+    state = seeded(tokenizer, tokenizer.special_ids, tokenizer.encode("Hello"))
+    assert advance(counting, tokenizer.special_ids, state, [special] * 3000) == ""
+    assert len(counting.joined) == 1
 
 
 def test_log_probabilities_of_a_character_in_pieces(tokenizer: Tokenizer) -> None:
@@ -148,8 +192,12 @@ def test_finish_reasons(served: Client) -> None:
             "read_offset (3)",
         ),
         (
-            {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"prev_tokens": ["a"] * 1025}},
-            "1024",
+            {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"prev_tokens": ["a"] * 33}},
+            "prev_tokens has 33 tokens, more than the 32",
+        ),
+        (
+            {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"prev_tokens": ["a" * 5000]}},
+            "a token of 5000 characters; the longest that there is has",
         ),
         (
             {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"output_token_ids": [1]}},
@@ -187,3 +235,47 @@ def test_too_many_log_probabilities(served: Client) -> None:
     logprobs = {"content": [{"token_id": 1, "logprob": -1.0, "top_logprobs": top}]}
     answer = _whole(served, {"index": 0, "token_ids": [1], "logprobs": logprobs})
     assert "top_logprobs count (21) in choice 0 exceeds max_logprobs (20)" in answer.error["message"]
+
+
+def test_a_big_body_is_worked_on_in_a_thread(served: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def spied(*values: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return shown(*values)
+
+    for module in (chat, completions):
+        monkeypatch.setattr(module, "shown", spied)
+    top = [{"token_id": 2, "logprob": -1.0}] * 20
+    entry = {"token_id": 1, "logprob": -1.0, "top_logprobs": top}
+    for entries, where in ((1, "MainThread"), (60, "prompt")):
+        choice = {"index": 0, "token_ids": [1] * entries, "logprobs": {"content": [entry] * entries}}
+        assert _whole(served, choice).status == 200
+        assert _chunk(served, choice).status == 200
+        assert served.post(COMPLETION, {"generate_responses": [{"choices": [choice]}]}).status == 200
+        assert len(threads) == 3
+        assert all(name.startswith(where) for name in threads)
+        threads.clear()
+
+
+def test_an_answer_waits_for_the_vocabulary_alone(client: Client) -> None:
+    """While the vocabulary is built the loop does other things."""
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        client.state.vocab_ready = loop.create_future()
+        body = json.dumps({"generate_response": {"choices": [{"index": 0, "token_ids": [72]}]}}).encode()
+        request = HttpRequest("POST", CHAT, "", {"content-type": "application/json"}, body, "")
+        replies = [FakeReply(), FakeReply()]
+        works = [client.handlers["POST", CHAT](request, reply) for reply in replies]
+        left, waiting = (asyncio.ensure_future(work) for work in works if work is not None)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not left.done()
+        left.cancel()  # a client that leaves takes nothing from the others
+        await asyncio.wait([left])
+        client.state.vocab_ready.set_result(None)
+        await waiting
+        assert [reply.answer.status for reply in replies] == [0, 200]
+
+    asyncio.run(serve())

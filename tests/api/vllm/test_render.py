@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -154,7 +155,7 @@ def test_stream_options(client: Client) -> None:
     assert chat(client, stream=True).json["stream_options"] is None
 
 
-def test_offsets(qwen: Callable[..., Client]) -> None:
+def test_offsets(qwen: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
     client = qwen(2048)
     text = "Hello wörld 世界!"
     got = client.post(COMPLETION, {"prompt": text, "return_token_offsets": True}).json[0]
@@ -166,6 +167,16 @@ def test_offsets(qwen: Callable[..., Client]) -> None:
     assert client.post(COMPLETION, cut).json[0]["token_offsets"] == got["token_offsets"][-2:]
     right = {**cut, "truncation_side": "right"}
     assert client.post(COMPLETION, right).json[0]["token_offsets"] == got["token_offsets"][:2]
+    seen: list[threading.Thread] = []
+    tokenizer = client.pipeline.prompter.tokenizer
+    find = tokenizer.offsets
+    monkeypatch.setattr(
+        tokenizer, "offsets", lambda *asked: seen.append(threading.current_thread()) or find(*asked), raising=False
+    )
+    for prompts in (["x" * 10], ["word " * 1000] * 4):
+        many = client.post(COMPLETION, {"prompt": prompts, "return_token_offsets": True}).json
+        assert all(len(each["token_offsets"]) == len(each["token_ids"]) for each in many)
+    assert [thread is threading.main_thread() for thread in seen] == [True, *[False] * 4]
     ids = {"prompt": got["token_ids"], "return_token_offsets": True}
     assert client.post(COMPLETION, ids).json[0]["token_offsets"] is None
 
@@ -249,3 +260,13 @@ def test_on_the_serving_port_without_the_engine(client: Client) -> None:
 def test_tokenizer_info() -> None:
     client = Client(settings=ApiConfig(enable_tokenizer_info_endpoint=True))
     assert client.get("/tokenizer_info").json == {"tokenizer_class": "Chars", "eos_token": "<eos>"}
+
+
+def test_logprobs(client: Client) -> None:
+    made = params(chat(client, logprobs=True, top_logprobs=2))
+    assert (made["logprobs"], made["skip_reading_prefix_cache"]) == (2, False)
+    made = params(completion(client, logprobs=1, echo=True))
+    assert (made["logprobs"], made["prompt_logprobs"], made["skip_reading_prefix_cache"]) == (1, 1, True)
+    made = params(completion(client, logprobs=1, logprob_token_ids=[5]))
+    assert ("logprobs" in made, made["logprob_token_ids"]) == (False, [5])
+    assert not {"logprobs", "prompt_logprobs", "logprob_token_ids"} & set(params(chat(client)))

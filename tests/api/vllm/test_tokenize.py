@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from fastfront.config import ApiConfig
-from tests.api.fakes import Client
+from tests.api.fakes import CharTokenizer, Client
 
 
 def test_text(client: Client) -> None:
@@ -17,6 +18,21 @@ def test_text(client: Client) -> None:
 
 def test_empty(client: Client) -> None:
     assert client.post("/tokenize", {"prompt": ""}).json["tokens"] == []
+
+
+def test_many_ids_are_spelled_in_a_thread(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    spell = CharTokenizer.tokens
+
+    def spied(self: CharTokenizer, ids: list[int]) -> list[str]:
+        threads.append(threading.current_thread())
+        return spell(self, ids)
+
+    monkeypatch.setattr(CharTokenizer, "tokens", spied)
+    for count in (10, 3000):
+        answer = client.post("/tokenize", {"prompt": "a" * count, "return_token_strs": True})
+        assert answer.json["token_strs"] == ["a"] * count
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 def test_conversation_wins(client: Client) -> None:
