@@ -22,6 +22,8 @@ from prometheus_client.exposition import choose_encoder
 from fastfront.flow import FINISH_REASONS
 
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+#: Routes that vLLM leaves out: they are asked all the time and by machines.
+_NOT_COUNTED = frozenset(("/metrics", "/health", "/load", "/ping", "/version"))
 _FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
     *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
@@ -89,6 +91,7 @@ class Metrics:
             "http_requests", "HTTP requests by method, status class and route.", ("method", "status", "handler"),
             registry=registry,
         )  # fmt: skip
+        self._answers: dict[tuple[str, str, str], Counter] = {}
         self._engines: dict[int, _Engine] = {}
         for index in engines:
             self._engine(index)
@@ -136,7 +139,13 @@ class Metrics:
 
     def observe_http(self, method: str, handler: str, status: int) -> None:
         """One HTTP answer; `handler` is the route's path or `none`, never what a client sent (that has no end)."""
-        self._http.labels(method if method in _METHODS else "OTHER", f"{status // 100}xx", handler).inc()
+        if handler in _NOT_COUNTED:
+            return
+        key = (method if method in _METHODS else "OTHER", f"{status // 100}xx", handler)
+        series = self._answers.get(key)
+        if series is None:
+            series = self._answers[key] = self._http.labels(*key)
+        series.inc()
 
     def render(self, accept: str) -> tuple[str, bytes]:
         """Content type and text, in the form that the Accept header asks for."""

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import signal
+import ssl
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -48,6 +49,7 @@ class Process(ABC):
         self.stop = stop
         self.flusher = Flusher()
         self._hurry = asyncio.Event()  # a second signal: no more draining
+        self._tls: ssl.SSLContext | None = None
         self._listener: Listener | None = None
         self._prompter: Prompter | None = None
         self._server: Server | None = None
@@ -63,6 +65,7 @@ class Process(ABC):
             if plugin:
                 load_plugin(plugin, self.config.model.model)
         check_names(api.tool_call_parser, api.reasoning_parser)
+        self._tls = _tls(self.config.http)
         self._listener = _listener(self.config.http)
         self._prompter = await in_thread(load_prompter, _prompt_settings(self.config))
         return self._prompter
@@ -70,7 +73,7 @@ class Process(ABC):
     async def serve(self, routes: Routes) -> None:
         """Listens; `load` has been called."""
         assert self._listener is not None and self._prompter is not None
-        self._server = _server(self.config.http, routes, self.flusher)
+        self._server = _server(self.config.http, routes, self.flusher, self._tls)
         await self._server.start([self._listener])
         # What was built until now lives as long as the process: the collector need not look at it again.
         gc.collect()
@@ -217,7 +220,14 @@ def _listener(http: HttpConfig) -> Listener:
     return bind_unix(http.uds) if http.uds is not None else bind_tcp(http.host, http.port)
 
 
-def _server(http: HttpConfig, routes: Routes, flusher: Flusher) -> Server:
+def _tls(http: HttpConfig) -> ssl.SSLContext | None:
+    tls = http.tls
+    if tls is None:
+        return None
+    return server_context(tls.certfile, tls.keyfile, tls.ca_certs, tls.cert_reqs, tls.ciphers)
+
+
+def _server(http: HttpConfig, routes: Routes, flusher: Flusher, tls: ssl.SSLContext | None) -> Server:
     paths = Router()
     for method, path, handler in routes:
         paths.add(method, path, handler)
@@ -229,7 +239,7 @@ def _server(http: HttpConfig, routes: Routes, flusher: Flusher) -> Server:
         request_id_headers=http.request_id_headers,
         access_log=http.access_log,
     )
-    cors, tls = http.cors, http.tls
+    cors = http.cors
     return Server(
         paths,
         flusher,
@@ -237,7 +247,5 @@ def _server(http: HttpConfig, routes: Routes, flusher: Flusher) -> Server:
         settings,
         keys=Keys(http.api_keys) if http.api_keys else None,
         cors=Cors(list(cors.origins), list(cors.methods), list(cors.headers), cors.credentials),
-        tls=None
-        if tls is None
-        else server_context(tls.certfile, tls.keyfile, tls.ca_certs, tls.cert_reqs, tls.ciphers),
+        tls=tls,
     )

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(STAGES, BASE),
     "pipeline": BASE | STAGES,
     "api": BASE | {"pipeline"},
-    "process": BASE | {"http", "prompt", "text", "api"},
+    "process": BASE | {"http", "prompt", "text", "parse", "api"},
     # No engine and no pipeline: that is what it is for.
     "render": BASE | {"process", "prompt", "parse", "api"},
     "app": BASE | STAGES | {"process", "pipeline", "api"},

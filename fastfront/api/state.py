@@ -93,8 +93,8 @@ class Prompter(Protocol):
     async def tokenize_chat(self, chat: ChatInput) -> list[int]:
         """Ids of a conversation of any length."""
 
-    async def detokenize(self, token_ids: list[int]) -> str:
-        """The text of ids, special tokens kept, unknown ids left out."""
+    async def detokenize(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
+        """The text of ids, special tokens kept or not, unknown ids left out."""
 
     async def aside(self, work: Callable[..., _T], *args: Any, ids: int = 0, size: int = 0) -> _T:
         """`work(*args)`: in a worker thread where it is about many ids, or about JSON or a text of many bytes."""

@@ -40,6 +40,8 @@ class Shared:
     settings: Settings
     cors: Cors | None = None
     clock: Clock = field(default_factory=Clock)
+    #: Told of every answer to a request as it begins, with its status.
+    observe: Callable[[HttpRequest, int], None] | None = None
 
 
 class Channel(Protocol):
@@ -119,7 +121,7 @@ class Exchange:
         bodiless = status in (204, 304)
         length = b"" if bodiless else b"content-length: %d\r\n" % len(body)
         head = self._head(status, length, content_type, headers)
-        self.status = status
+        self._begin(status)
         self._channel.transport.write(head if bodiless or self._head_only else head + body)
         self._finish()
 
@@ -132,7 +134,7 @@ class Exchange:
         if self._http10:
             self._keep_alive = False  # the end of the body is the end of the connection
         head = self._head(status, _CHUNKED if self._chunked else b"", content_type, headers)
-        self.status = status
+        self._begin(status)
         channel, shared = self._channel, self._shared
         limit = shared.settings.outbox_limit
         if self.gone or self._head_only:
@@ -246,6 +248,12 @@ class Exchange:
             logger.exception("%s: the error could not be rendered", self._line())
             if not self.status:
                 self.send(500, b"Internal Server Error", "text/plain; charset=utf-8")
+
+    def _begin(self, status: int) -> None:
+        self.status = status
+        observe = self._shared.observe
+        if observe is not None and self.request is not None and not self.gone:
+            observe(self.request, status)
 
     def _head(self, status: int, framing: bytes, content_type: str | None, headers: Headers) -> bytes:
         shared, request = self._shared, self.request

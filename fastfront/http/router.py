@@ -51,6 +51,13 @@ class Router:
             return _options(tuple(sorted(allowed)))
         raise MethodNotAllowedError("Method Not Allowed", allowed=tuple(sorted(allowed)))
 
+    def pattern(self, path: str) -> str:
+        """The path as it was registered, `none` where no route has it."""
+        if path in self._exact:
+            return path
+        segments = path.split("/")
+        return next(("/".join(parts) for parts, _ in self._patterns if _fits(parts, segments)), "none")
+
     def routes(self) -> list[tuple[str, str]]:
         """Every (method, path), in the order of registration."""
         known = [(path, methods) for path, methods in self._exact.items()]

@@ -42,7 +42,11 @@ class Server:
         cors: Cors | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.shared = Shared(flusher, render_error, settings or Settings(), cors)
+        settings = settings or Settings()
+        observe = settings.observe
+        self.shared = Shared(flusher, render_error, settings, cors)
+        if observe is not None:
+            self.shared.observe = lambda request, status: observe(request.method, router.pattern(request.path), status)
         self.connections: set[Connection] = set()
         #: What heads were read as, for all connections.
         self.heads: Heads = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -33,3 +34,5 @@ class Settings:
     request_id_headers: bool = False
     #: Whether every answer is logged with one line.
     access_log: bool = False
+    #: Told of every answer as it begins: the method, the pattern of the path (`none` where no route has it), the status.
+    observe: Callable[[str, str, int], None] | None = None

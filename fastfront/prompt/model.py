@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+from fastfront.errors import ConfigError
 
 _SAMPLING = (
     "repetition_penalty",
@@ -13,6 +16,17 @@ _SAMPLING = (
     "top_p",
     "min_p",
 )
+#: What --override-generation-config may set: type, least and greatest value.
+_OVERRIDES: dict[str, tuple[type, float, float]] = {
+    "repetition_penalty": (float, 1e-6, math.inf),
+    "presence_penalty": (float, -2.0, 2.0),
+    "frequency_penalty": (float, -2.0, 2.0),
+    "temperature": (float, 0.0, 2.0),
+    "top_k": (int, -1, 2**31 - 1),
+    "top_p": (float, 1e-6, 1.0),
+    "min_p": (float, 0.0, 1.0),
+    "max_new_tokens": (int, 1, 2**31 - 1),
+}
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "decoder", "generator")
 _LENGTHS = (
     "max_position_embeddings",
@@ -89,11 +103,24 @@ def sampling_defaults(
 ) -> dict[str, Any]:
     """Sampling parameters that a request leaves open, by their request names; none from the file for source `vllm`."""
     config = {} if source == "vllm" or generation_config is None else dict(generation_config)
+    _check_overrides(overrides or {})
     config.update(overrides or {})
     out = {name: config[name] for name in _SAMPLING if config.get(name) is not None}
     if config.get("max_new_tokens") is not None:
         out["max_tokens"] = config["max_new_tokens"]
     return out
+
+
+def _check_overrides(overrides: dict[str, Any]) -> None:
+    """ConfigError for a setting that nothing would come of, or whose value no request could live with."""
+    for name, value in overrides.items():
+        bounds = _OVERRIDES.get(name)
+        if bounds is None:
+            raise ConfigError(f"--override-generation-config: no {name!r}; there are {', '.join(_OVERRIDES)}")
+        kind, low, high = bounds
+        good = type(value) in (int, kind) and low <= value <= high
+        if not good:
+            raise ConfigError(f"--override-generation-config: {name} must be from {low:g} to {high:g}, not {value!r}")
 
 
 def is_moe(config: dict[str, Any]) -> bool:

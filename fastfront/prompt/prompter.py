@@ -240,9 +240,9 @@ class Prompter:
         """Ids of a conversation of any length (POST /tokenize)."""
         return (await self.chat(chat, UNLIMITED)).token_ids
 
-    async def detokenize(self, token_ids: list[int]) -> str:
-        """The text of ids, special tokens kept, unknown ids left out (POST /detokenize)."""
-        decode = partial(self.tokenizer.decode, skip_special_tokens=False)
+    async def detokenize(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
+        """The text of ids, special tokens kept or not, unknown ids left out (POST /detokenize)."""
+        decode = partial(self.tokenizer.decode, skip_special_tokens=skip_special_tokens)
         return await self.aside(decode, token_ids, ids=len(token_ids))
 
     async def aside(self, work: Callable[..., _T], *args: Any, ids: int = 0, size: int = 0) -> _T:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from fastfront.errors import ConfigError
 from fastfront.prompt import model
 
 
@@ -45,3 +47,19 @@ def test_sampling_defaults() -> None:
     assert model.sampling_defaults(file, "vllm") == {}
     assert model.sampling_defaults(file, "vllm", {"top_p": 0.5}) == {"top_p": 0.5}
     assert model.sampling_defaults(None, "auto") == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ({"temperature": "hot"}, "temperature must be from 0 to 2, not 'hot'"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"top_k": 1.5}, "top_k must be"),
+        ({"max_new_tokens": -3}, "max_new_tokens must be from 1"),
+        ({"top_p": True}, "top_p must be"),
+        ({"bogus": 1}, "no 'bogus'; there are repetition_penalty"),
+    ],
+)
+def test_overrides_that_no_request_could_live_with(overrides: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        model.sampling_defaults(None, "auto", overrides)

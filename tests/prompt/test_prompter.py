@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import subprocess
 import sys
 import threading
@@ -84,7 +83,8 @@ def test_model_info(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "aside"), [({"ids": 2048}, False), ({"size": 16384}, False), ({"ids": 2049}, True), ({"size": 16385}, True)]
+    ("more", "aside"),
+    [({"ids": 2048}, False), ({"size": 16384}, False), ({"ids": 2049}, True), ({"size": 16385}, True)],
 )
 def test_what_is_much_is_done_in_a_thread(load: Load, more: dict[str, int], aside: bool) -> None:
     thread = run(load("qwen3").aside(threading.current_thread, **more))

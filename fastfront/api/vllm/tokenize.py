@@ -44,6 +44,8 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
     model: str | None = None
     tokens: list[Annotated[int, Meta(ge=0, le=2**63 - 1)]]
+    #: Of fastfront alone; vLLM keeps them.
+    skip_special_tokens: bool = False
 
 
 class TokenizeResponse(msgspec.Struct):
@@ -86,7 +88,7 @@ def detokenize(state: RenderState) -> Handler:
         check_model(body.model, state.pipeline.info.names, state.limits)
         if body.tokens and max(body.tokens) > _MAX_ID:
             raise RequestError("number too large to fit in target type", limit=_MAX_ID)
-        text = await state.pipeline.prompter.detokenize(body.tokens)
+        text = await state.pipeline.prompter.detokenize(body.tokens, body.skip_special_tokens)
         reply.send(200, msgspec.json.encode(DetokenizeResponse(text)))
 
     return reader.serve(handle)
