@@ -67,7 +67,7 @@ class App(Process):
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )
-        await self.serve(routes(state))
+        await self.serve(routes(state), metrics)
 
     async def close(self) -> None:
         """As every process, and ends the engines that were started here."""

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fastfront.errors import ConfigError
+
 Json = dict[str, Any]
 
 
@@ -120,14 +122,24 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InheritedConfig:
-    """The sockets that a supervisor passes to `frontend`: `count` engines from `start_index` on register on them."""
+    """The sockets that a supervisor passes to `frontend`: `count` engines from `start_index` on register on them.
+
+    `size` counts the engines of the whole deployment, None where nobody said; ConfigError for more than those.
+    """
 
     input_fd: int
     output_fd: int
     start_index: int = 0
     count: int = 1
-    size: int = 1
+    size: int | None = None
     coordinator_address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.start_index + self.count > self.size:
+            raise ConfigError(
+                f"--engine-start-index {self.start_index} and --engine-count {self.count} go beyond "
+                f"--data-parallel-size {self.size}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from fastfront.http.router import Router
 from fastfront.http.server import Server
 from fastfront.http.settings import Settings
 from fastfront.http.tls import server_context
+from fastfront.metrics import Metrics
 from fastfront.parse.plugin import load_plugin
 from fastfront.parse.prepare import Preparation
 from fastfront.parse.registry import Format, check_names, choose
@@ -70,10 +71,10 @@ class Process(ABC):
         self._prompter = await in_thread(load_prompter, _prompt_settings(self.config))
         return self._prompter
 
-    async def serve(self, routes: Routes) -> None:
-        """Listens; `load` has been called."""
+    async def serve(self, routes: Routes, metrics: Metrics | None) -> None:
+        """Listens; `load` has been called. `metrics` counts the answers."""
         assert self._listener is not None and self._prompter is not None
-        self._server = _server(self.config.http, routes, self.flusher, self._tls)
+        self._server = _server(self.config.http, routes, self.flusher, self._tls, metrics)
         await self._server.start([self._listener])
         # What was built until now lives as long as the process: the collector need not look at it again.
         gc.collect()
@@ -227,7 +228,9 @@ def _tls(http: HttpConfig) -> ssl.SSLContext | None:
     return server_context(tls.certfile, tls.keyfile, tls.ca_certs, tls.cert_reqs, tls.ciphers)
 
 
-def _server(http: HttpConfig, routes: Routes, flusher: Flusher, tls: ssl.SSLContext | None) -> Server:
+def _server(
+    http: HttpConfig, routes: Routes, flusher: Flusher, tls: ssl.SSLContext | None, metrics: Metrics | None
+) -> Server:
     paths = Router()
     for method, path, handler in routes:
         paths.add(method, path, handler)
@@ -238,6 +241,7 @@ def _server(http: HttpConfig, routes: Routes, flusher: Flusher, tls: ssl.SSLCont
         keep_alive_timeout=http.keep_alive_timeout,
         request_id_headers=http.request_id_headers,
         access_log=http.access_log,
+        observe=metrics.observe_http if metrics is not None else None,
     )
     cors = http.cors
     return Server(

@@ -66,5 +66,5 @@ class RenderApp(Process):
             template_kwargs=config.model.default_chat_template_kwargs,
         )
         state.vocab_ready = asyncio.get_running_loop().create_future()
-        await self.serve(render_routes(state))
+        await self.serve(render_routes(state), metrics)
         state.vocab_ready.set_result(await in_thread(getattr, frontend, "vocab"))

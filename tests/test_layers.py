@@ -52,7 +52,7 @@ CONFINED = {
     "prometheus_client": "metrics",
 }
 
-FILES = sorted(PACKAGE.rglob("*.py")) + sorted(PACKAGE.rglob("*.pyi"))
+FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def part(name: str) -> str:

@@ -19,6 +19,7 @@ def filled() -> Metrics:
     metrics.observe_finished(1, "length", prompt_tokens=1, generated_tokens=1, seconds=9000.0)
     metrics.observe_http("POST", "/v1/completions", 200)
     metrics.observe_http("BREW", "none", 405)
+    metrics.observe_http("GET", "/health", 200)
     return metrics
 
 
@@ -49,6 +50,7 @@ def test_values() -> None:
     unknown = {("method", "OTHER"), ("status", "4xx"), ("handler", "none")}
     assert got["http_requests_total", frozenset(served)] == 1
     assert got["http_requests_total", frozenset(unknown)] == 1
+    assert not any(("handler", "/health") in labels for _, labels in got)
 
 
 def test_openmetrics_when_asked_for() -> None:

@@ -78,6 +78,10 @@ def test_every_route(served: str) -> None:
     assert post(served, "/v1/completions/derender", whole)[1]["choices"][0]["text"] == "Hello world"
     for path in ("/v1/chat/completions", "/v1/completions"):
         assert post(served, path, HELLO)[0] == 404
+    counts = get(served, "/metrics")[1].decode()
+    assert 'http_requests_total{handler="/v1/completions/derender",method="POST",status="2xx"} 1.0' in counts
+    assert 'http_requests_total{handler="none",method="POST",status="4xx"} 2.0' in counts
+    assert 'handler="/health"' not in counts
 
 
 BAD = {
@@ -133,25 +137,44 @@ def test_a_body_of_33_mib(served: str) -> None:
     assert str(32 << 20) in answer["error"]["message"]
 
 
-def test_health_is_answered_while_a_long_prompt_is_made(served: str) -> None:
-    """2 MB of words are tokenized; the health checks that began after it have ended before it."""
+def _words() -> Any:
     rng = random.Random(3)
-    words = ("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(250_000))
+    return {"prompt": " ".join("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(250_000))}
+
+
+def _lax() -> Any:
+    """Half a million numbers as texts, which each must be made one."""
+    return {"prompt": "x", "stop_token_ids": ["1"] * 500_000}
+
+
+def _probabilities() -> Any:
+    rivals = [{"token_id": 2, "logprob": -1.0}] * 20
+    entries = [{"token_id": 1, "logprob": -1.0, "top_logprobs": rivals}] * 10_000
+    choice = {"index": 0, "token_ids": [1] * 10_000, "logprobs": {"content": entries}}
+    return {"generate_responses": [{"choices": [choice]}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/tokenize", _words), ("/v1/completions/render", _lax), ("/v1/completions/derender", _probabilities)],
+)
+def test_health_is_answered_meanwhile(served: str, path: str, body: Callable[[], Any]) -> None:
+    """Megabytes are worked on; the health checks that began after that have ended before it."""
+    data = json.dumps(body()).encode()
     ended: list[str] = []
 
-    def long_prompt() -> None:
-        status, answer = post(served, "/tokenize", {"prompt": " ".join(words)})
-        assert status == 200
-        assert answer["count"] > 250_000
-        ended.append("long")
+    def much() -> None:
+        assert post(served, path, data)[0] == 200
+        ended.append("much")
 
-    long = threading.Thread(target=long_prompt)
-    long.start()
-    while long.is_alive() and len(ended) < 3:
+    thread = threading.Thread(target=much)
+    thread.start()
+    while thread.is_alive() and len(ended) < 3:
         assert get(served, "/health")[0] == 200
         ended.append("health")
-    long.join()
+    thread.join()
     assert ended[:3] == ["health"] * 3
+    assert "much" in ended
 
 
 LOADED = """

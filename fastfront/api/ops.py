@@ -13,7 +13,7 @@ from fastfront.flow import Handler, HttpRequest, Reply
 def health(state: RenderState) -> Handler:
     """200 while the engine lives, 503 when it is dead; both empty. Also /ping."""
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
+    def handle(request: HttpRequest, reply: Reply) -> None:
         reply.send(200 if state.dead() is None else 503, content_type=None)
 
     return handle
@@ -25,7 +25,7 @@ def version(state: RenderState) -> Handler:
         {"version": state.engine_version, "fastfront_version": state.version, "native": state.native}
     )
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
+    def handle(request: HttpRequest, reply: Reply) -> None:
         reply.send(200, body)
 
     return handle
@@ -34,7 +34,7 @@ def version(state: RenderState) -> Handler:
 def load(state: RenderState) -> Handler:
     """How many requests are being generated."""
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
+    def handle(request: HttpRequest, reply: Reply) -> None:
         reply.send(200, b'{"server_load":%d}' % state.in_flight)
 
     return handle
@@ -43,7 +43,7 @@ def load(state: RenderState) -> Handler:
 def metrics(render: Callable[[str], tuple[str, bytes]]) -> Handler:
     """Prometheus text, in the form that the Accept header asks for."""
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
+    def handle(request: HttpRequest, reply: Reply) -> None:
         content_type, body = render(request.headers.get("accept", ""))
         reply.send(200, body, content_type)
 

@@ -54,7 +54,7 @@ def read_words(argv: Sequence[str], flags: Iterable[Flag]) -> Words:
             out.unknown.extend(given if not equals else [])
         else:
             out.written[flag.name] = base
-            taken = _take(out.values, flag, base, path, off, given)
+            taken = _take(out.values, flag, base, path, off, given, equals != "")
         at += 0 if equals else taken
     return out
 
@@ -79,8 +79,10 @@ def _find(base: str, table: dict[str, Flag]) -> tuple[Flag | None, bool]:
     return flag, False
 
 
-def _take(values: dict[str, Any], flag: Flag, spelled: str, path: str, off: bool, given: list[str]) -> int:
-    """Puts the flag's value into `values`; returns how many of the `given` words it took."""
+def _take(
+    values: dict[str, Any], flag: Flag, spelled: str, path: str, off: bool, given: list[str], equals: bool
+) -> int:
+    """Puts the flag's value into `values`; how many of the `given` words it took (`equals`: it must take the one)."""
     kind = KINDS[flag.kind]
     if path:
         if flag.kind != "object" or not given:
@@ -89,9 +91,11 @@ def _take(values: dict[str, Any], flag: Flag, spelled: str, path: str, off: bool
         return 1
     if kind.arity == "switch":
         if off:
+            if equals:
+                raise ConfigError(f"{spelled} takes no value, but {flag.shown(given[0])} is given")
             values[flag.name] = False
             return 0
-        says = bool(given) and given[0].lower() in ("true", "false")
+        says = bool(given) and (equals or given[0].lower() in ("true", "false"))
         values[flag.name] = _read(flag, given[0], spelled) if says else True
         return int(says)
     if kind.arity == "words":
@@ -112,7 +116,7 @@ def _read(flag: Flag, word: str, spelled: str) -> Any:
     kind = KINDS[flag.kind]
     try:
         return kind.read(word)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError, RecursionError):
         raise ConfigError(f"{spelled} must be {kind.says}, not {flag.shown(word)}") from None
 
 
@@ -120,6 +124,8 @@ def _set_key(values: dict[str, Any], flag: Flag, path: str, word: str) -> None:
     """`--x.a.b word`: the word is JSON where it can be read as such, else a string."""
     try:
         value = json.loads(word)
+    except RecursionError:
+        raise ConfigError(f"{flag.option}.{path} is nested too deeply") from None
     except ValueError:
         value = word
     inner = values.setdefault(flag.name, {})

@@ -85,7 +85,6 @@ def frontend_config(argv: Sequence[str]) -> Config:
     sort_out(words.values, table, lambda flag: flag.option, "Remove them.")
     sections = _sections(words.values, table)
     inherited = sections.pop("inherited")
-    inherited.setdefault("size", inherited.get("count", 1))
 
     args = read_args(words.values["args_json"], ARGS_JSON)
     keys = {flag.name: flag for flag in ARGS_JSON}

@@ -143,7 +143,7 @@ class Owned:
     async def _spawn(self, port: int, fail: Fail) -> None:
         config = self._config
         launch = Launch(
-            self._info.root, config.host, port, config.size, config.size_local, None, config.arguments, config.python
+            self._info.root, config.host, port, config.size, config.size_local, config.arguments, config.python
         )
         command = command_for(config.kind, launch)
         log.info("starting the engine: %s", shlex.join(command))

@@ -204,10 +204,6 @@ class EngineLink:
         read = {rank: read_stats(engine.stats) for rank, engine in self._engines.items() if engine.stats is not None}
         return {rank: stats for rank, stats in read.items() if stats is not None}
 
-    def open_requests(self) -> list[str]:
-        """The ids of all requests that an engine is busy with."""
-        return [request_id for rank in self._engines for request_id in self._outstanding.of(rank)]
-
     def _alive(self) -> EngineInfo:
         if self.dead is not None:
             raise EngineDeadError(str(self.dead))

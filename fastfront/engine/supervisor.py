@@ -37,15 +37,10 @@ class Launch(NamedTuple):
     port: int
     size: int = 1
     size_local: int | None = None
-    max_model_len: int | None = None
     #: Further words, for the engine alone.
     arguments: tuple[str, ...] = ()
     #: The Python that has vLLM.
     python: str = sys.executable
-
-
-def _length(launch: Launch) -> list[str]:
-    return [] if launch.max_model_len is None else ["--max-model-len", str(launch.max_model_len)]
 
 
 def vllm_command(launch: Launch) -> list[str]:
@@ -56,7 +51,6 @@ def vllm_command(launch: Launch) -> list[str]:
         *("--data-parallel-address", launch.host, "--data-parallel-rpc-port", str(launch.port)),
         *("--data-parallel-size", str(launch.size), *local),
         *launch.arguments,
-        *_length(launch),
     ]
 
 
@@ -68,7 +62,6 @@ def mock_command(launch: Launch) -> list[str]:
         *(sys.executable, "-m", "fastfront.cli.mock_engine", "--local"),
         *("--handshake", f"tcp://{host}:{launch.port}", "--data-parallel-size", str(ranks)),
         *launch.arguments,
-        *_length(launch),
     ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from fastfront.errors import FastfrontError, MethodNotAllowedError, RequestError
+from fastfront.errors import FastfrontError, RequestError
 from fastfront.fast import Flusher, Outbox
 from fastfront.flow import HttpRequest
 from fastfront.http.cors import Cors
@@ -241,8 +241,6 @@ class Exchange:
             return
         try:
             status, body, content_type, headers = self._shared.render_error(error)
-            if isinstance(error, MethodNotAllowedError) and not any(name.lower() == "allow" for name, _ in headers):
-                headers = [*headers, ("allow", ", ".join(error.allowed))]
             self.send(status, body, content_type, headers)
         except Exception:
             logger.exception("%s: the error could not be rendered", self._line())

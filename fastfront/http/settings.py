@@ -34,5 +34,5 @@ class Settings:
     request_id_headers: bool = False
     #: Whether every answer is logged with one line.
     access_log: bool = False
-    #: Told of every answer as it begins: the method, the pattern of the path (`none` where no route has it), the status.
+    #: Told of every answer as it begins: method, pattern of the path (`none` where no route has it), status.
     observe: Callable[[str, str, int], None] | None = None

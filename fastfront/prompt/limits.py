@@ -124,25 +124,3 @@ def check_ids(ids: Sequence[int], max_id: int) -> None:
         raise RequestError(
             f"Token id {bad} is out of vocabulary (ids go from 0 to {max_id})", param="prompt", value=bad, limit=max_id
         )
-
-
-def fit_max_tokens(
-    requested: int | None,
-    prompt_tokens: int,
-    max_model_len: int,
-    *,
-    default: int | None = None,
-    param: str = "max_tokens",
-) -> int:
-    """Tokens that may be generated: what was asked for (else `default`, else all), cut to the room left.
-
-    A prompt that fills the context leaves no room, which is refused.
-    """
-    room = max_model_len - prompt_tokens
-    wanted = requested if requested is not None else default
-    fitted = room if wanted is None else min(room, wanted)
-    if fitted < 1 and (requested is None or requested >= 1):
-        raise RequestError(
-            f"max_tokens must be at least 1, got {max(fitted, 0)}.", param=param, value=max(fitted, 0), limit=1
-        )
-    return fitted

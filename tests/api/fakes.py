@@ -118,7 +118,7 @@ class CharPrompter:
     async def tokenize_chat(self, chat: ChatInput) -> list[int]:
         return (await self.chat(chat)).token_ids
 
-    async def detokenize(self, token_ids: list[int]) -> str:
+    async def detokenize(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
         return "".join(map(chr, token_ids))
 
     async def aside(self, work: Callable[..., Any], *args: Any, ids: int = 0, size: int = 0) -> Any:

@@ -111,11 +111,22 @@ def test_every_fault_is_counted() -> None:
     assert caught.value.message.count("\n") == 2
 
 
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """The calls of a name of the lax reading, as they come."""
+    calls: list[Any] = []
+    one = getattr(coerce_module, name)
+
+    def call(*values: Any) -> Any:
+        calls.append(values)
+        return one(*values)
+
+    monkeypatch.setattr(coerce_module, name, call)
+    return calls
+
+
 @pytest.mark.parametrize("body", [{"stop_token_ids": ["x"] * 10_000}, {"prompt": [{}] * 10_000}])
 def test_many_faults_make_a_short_answer(body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-    problem = coerce_module.Problem
-    monkeypatch.setattr(coerce_module, "Problem", lambda *values: made.append(values) or problem(*values))
+    made = counted(monkeypatch, "Problem")
     with pytest.raises(BodyError) as caught:
         read(body)
     assert caught.value.message.startswith("More than 10 validation errors:")
@@ -146,9 +157,7 @@ def test_what_is_right_is_not_read_item_by_item(
     more: Any, field: str, taken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a field that must be coerced, and around an item that must be."""
-    calls: list[Any] = []
-    one = coerce_module.coerce
-    monkeypatch.setattr(coerce_module, "coerce", lambda *values: calls.append(values[2]) or one(*values))
+    calls = counted(monkeypatch, "coerce")
     assert getattr(read({"max_tokens": "5", **more}), field) == taken
     assert len(calls) < 300
 

@@ -70,6 +70,12 @@ def test_the_engines_words_come_out_as_they_were() -> None:
         ("--engine torch", "--engine must be one of vllm, mock, none, not 'torch'"),
         ("--log-level loud", "--log-level must be one of DEBUG"),
         ("word", "unexpected argument 'word'"),
+        ("--no-enable-access-log=false", "--no-enable-access-log takes no value, but 'false' is given"),
+        ("--no-enable-access-log false", "unexpected argument 'false'"),
+        ("--enable-access-log=maybe", "--enable-access-log must be true or false, not 'maybe'"),
+        ("--enable-access-log=", "--enable-access-log must be true or false, not ''"),
+        ("--hf-overrides " + "[" * 100_000, "--hf-overrides must be a JSON object, not '[[["),
+        ("--hf-overrides.a " + "[" * 100_000, "--hf-overrides.a is nested too deeply"),
     ],
 )
 def test_errors_name_the_option_and_the_value(line: str, says: str) -> None:

@@ -186,7 +186,7 @@ def test_frontend() -> None:
 
 def test_frontend_counts_default_to_one_another() -> None:
     config = frontend({"model_tag": "m"}, "--engine-count 3")
-    assert config.engine == InheritedConfig(input_fd=4, output_fd=5, count=3, size=3)
+    assert config.engine == InheritedConfig(input_fd=4, output_fd=5, count=3)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -241,6 +241,13 @@ def test_grpc_is_refused() -> None:
         frontend({"model_tag": "m"}, "--grpc-listen-fd 6")
 
 
+def test_engines_beyond_the_deployment() -> None:
+    config = frontend({"model_tag": "m"}, "--engine-start-index 2 --engine-count 2").engine
+    assert config == InheritedConfig(input_fd=4, output_fd=5, start_index=2, count=2)
+    with pytest.raises(ConfigError, match="-start-index 2 and --engine-count 3 go beyond --data-parallel-size 4"):
+        frontend({"model_tag": "m"}, "--engine-start-index 2 --engine-count 3 --data-parallel-size 4")
+
+
 def render(line: str) -> RenderConfig:
     return render_config(line.split())
 
@@ -263,7 +270,7 @@ def test_render_max_model_len(word: str, length: int) -> None:
     assert render(f"m --max-model-len {word}").model.max_model_len == length
 
 
-@pytest.mark.parametrize("word", ["0", "x", "1.5", "-1", "k"])
+@pytest.mark.parametrize("word", ["0", "x", "1.5", "-1", "k", "inf", "nan", "1e999", "infk"])
 def test_render_wrong_max_model_len(word: str) -> None:
     with pytest.raises(ConfigError, match="--max-model-len must be a whole number of at least 1"):
         render(f"m --max-model-len={word}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 import subprocess
@@ -18,6 +19,8 @@ SECTIONS = {
     "api": config.ApiConfig, "engine": config.EngineConfig, "inherited": config.InheritedConfig,
     "config": config.Config,
 }  # fmt: skip
+
+PACKAGE = Path(config.__file__).parent
 
 #: Supported by being all that there is: their choices allow nothing else, or nothing depends on them.
 WITHOUT_FIELD = {"language_model_only", "args_json"}
@@ -45,6 +48,64 @@ def test_every_setting_can_be_reached() -> None:
     for section, record in SECTIONS.items():
         for field in dataclasses.fields(record):
             assert f"{section}.{field.name}" in reached | made
+
+
+def _read_of(record: type) -> set[str]:
+    """The attributes that the package outside cli/ reads of what is annotated as `record`, or is called as it is."""
+    names = {*CALLED.get(record.__name__, ())}
+    found: set[str] = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "cli" in path.relative_to(PACKAGE).parts:
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            found |= _attributes(node, record, names)
+    return found
+
+
+def _attributes(node: ast.AST, record: type, names: set[str]) -> set[str]:
+    """Of one class or function: what it reads of arguments annotated as the record, and of what it keeps of them."""
+    own = isinstance(node, ast.ClassDef) and node.name == record.__name__
+    told = [part for part in ast.walk(node) if isinstance(part, ast.arg) and _names(part.annotation, record)]
+    bases = names | {part.arg for part in told} | {f"_{part.arg}" for part in told} | ({"self"} if own else set())
+    return {
+        part.attr
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load) and _last(part.value) in bases
+    }
+
+
+def _names(annotation: ast.AST | None, record: type) -> bool:
+    words = {part.id for part in ast.walk(annotation) if isinstance(part, ast.Name)} if annotation else set()
+    return any(word in {kind.__name__ for kind in RECORDS.get(record, (record,))} for word in words)
+
+
+def _last(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+#: How records are called where they are parts of others.
+CALLED = {
+    "HttpConfig": ("http",), "TlsConfig": ("tls",), "CorsConfig": ("cors",), "ModelConfig": ("model",),
+    "ApiConfig": ("api", "settings"),
+}  # fmt: skip
+RECORDS: dict[type, tuple[type, ...]] = {config.Config: (config.Config, config.RenderConfig)}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_read(section: str) -> None:
+    record = SECTIONS[section]
+    by_cli = {"warnings", "log_level"}  # told and set before anything else
+    assert {field.name for field in dataclasses.fields(record)} - _read_of(record) <= by_cli
+
+
+def test_a_setting_that_nobody_reads_is_noticed() -> None:
+    """The reading of Owned, whose configuration has a `size` too, is not taken for one of Inherited's."""
+    source = PACKAGE / "engine" / "attach.py"
+    read: set[str] = set()
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        read |= _attributes(node, config.InheritedConfig, set())
+    assert {"count", "start_index"} <= read
+    assert "size" not in read
 
 
 def test_render_has_every_flag_that_it_could_honour() -> None:

@@ -65,6 +65,10 @@ class Bench:
         self.engines.append(FakeEngine(rank, self.addresses, reconnect_ms))
         return self.engines[-1]
 
+    def open_requests(self) -> list[str]:
+        """The ids of all requests that the link holds an engine to be busy with."""
+        return [request_id for rank in self.link._engines for request_id in self.link._outstanding.of(rank)]
+
     def submit(self, name: str = "cmpl", *, stop: str | None = None, **fields: Any) -> Caller:
         """Opens a stream and gives its request to the link."""
         caller = Caller(stop)

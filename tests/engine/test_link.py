@@ -43,11 +43,11 @@ def test_one_request(run: Run, family: str, tmp_path: Path) -> None:
             seen = await engine.added()
             assert seen.request_id == caller.request_id
             assert (seen.prompt_token_ids, seen.priority, seen.cache_salt) == ([1, 2, 3], 3, "salt")
-            assert b.link.open_requests() == [caller.request_id]
+            assert b.open_requests() == [caller.request_id]
             engine.say(said(caller.request_id, "Hel"))
             engine.say(said(caller.request_id, "lo", LENGTH))
             assert await caller.done == "Hello"
-            assert b.link.open_requests() == []
+            assert b.open_requests() == []
             assert b.router.dropped == 0
 
     run(scene())
@@ -87,7 +87,7 @@ def test_a_bad_request_never_reaches_the_engine(run: Run, tmp_path: Path) -> Non
                     )
                 )
             assert (await b.engines[0].added()).request_id == good.request_id
-            assert b.link.open_requests() == [good.request_id]
+            assert b.open_requests() == [good.request_id]
 
     run(scene())
 
@@ -151,7 +151,7 @@ def test_aborts_are_joined_and_come_before_the_next_request(run: Run, tmp_path: 
             b.link.abort([second.request_id, "unknown", first.request_id])
             fourth = b.submit()
             b.link.abort([third.request_id])
-            assert b.link.open_requests() == [fourth.request_id]
+            assert b.open_requests() == [fourth.request_id]
             (engine,) = b.engines
             for caller in (first, second, third):
                 assert (await engine.added()).request_id == caller.request_id
@@ -347,7 +347,7 @@ def test_a_killed_engine_is_noticed_at_once(run: Run, family: str, tmp_path: Pat
             with pytest.raises(EngineDeadError, match="connection was lost"):
                 await caller.done
             assert b.link.dead is not None
-            assert b.link.open_requests() == []
+            assert b.open_requests() == []
 
     run(scene())
 

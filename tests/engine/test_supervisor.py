@@ -68,10 +68,10 @@ def test_vllm_is_started_as_the_rust_frontend_does() -> None:
         *("/opt/python", "-m", "vllm.entrypoints.cli.main", "serve", "m/x", "--headless"),
         *("--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", "5001", "--data-parallel-size", "4"),
     ]
-    more = launch._replace(size_local=2, max_model_len=2048, arguments=("--dtype", "float32"))
+    more = launch._replace(size_local=2, arguments=("--dtype", "float32"))
     assert command_for("vllm", more) == [
         *command_for("vllm", launch),
-        *("--data-parallel-size-local", "2", "--dtype", "float32", "--max-model-len", "2048"),
+        *("--data-parallel-size-local", "2", "--dtype", "float32"),
     ]
 
 
@@ -262,7 +262,8 @@ def test_the_mock_engine_under_it_joins_serves_and_dies(run: Run) -> None:
     async def work() -> None:
         with Front() as front:
             host, port = front.address.removeprefix("tcp://").split(":")
-            launch = Launch("m", host, int(port), size=2, max_model_len=99, arguments=("--die-after", "1"))
+            words = ("--die-after", "1", "--max-model-len", "99")
+            launch = Launch("m", host, int(port), size=2, arguments=words)
             child, exits = supervisor(command_for("mock", launch))
             await child.start()
             await asyncio.to_thread(front.join, 2)

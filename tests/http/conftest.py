@@ -38,7 +38,8 @@ T = TypeVar("T")
 def render_error(error: Exception) -> tuple[int, bytes, str, list[tuple[str, str]]]:
     """A stand-in for the API's."""
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-    return status, json.dumps({"error": str(error)}).encode(), "application/json", []
+    allow = [("allow", ", ".join(error.allowed))] if isinstance(error, errors.MethodNotAllowedError) else []
+    return status, json.dumps({"error": str(error)}).encode(), "application/json", allow
 
 
 @dataclass

@@ -49,6 +49,21 @@ def test_found(router: Router, method: str, path: str, handler: object) -> None:
     assert router.find(method, path) is handler
 
 
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("/a", "/a"),
+        ("/a/1", "/a/{id}"),
+        ("/a/fixed", "/a/fixed"),
+        ("/m/org/name", "/m/{name:path}"),
+        ("/b", "none"),
+        ("*", "none"),
+    ],
+)
+def test_pattern(router: Router, path: str, pattern: str) -> None:
+    assert router.pattern(path) == pattern
+
+
 @pytest.mark.parametrize("path", ["", "/", "/b", "/a/", "/a/1/2", "/a//cancel", "/m", "/m/", "//a", "/A", "a", "*"])
 def test_not_found(router: Router, path: str) -> None:
     with pytest.raises(RouteNotFoundError) as caught:

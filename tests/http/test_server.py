@@ -477,3 +477,36 @@ def test_plain_http_to_a_tls_port(serve: Serve, pems: Path) -> None:
     good = served.tls_client(client_context(pems))
     good.send(GET % b"ok")
     assert good.answer().body == b"ok"
+
+
+# --- what is told of answers
+
+
+def test_every_answer_is_told_of_once(serve: Serve) -> None:
+    """With its route's pattern, streams and refusals too; not what is no request, nor an answer that nobody gets."""
+    told: list[tuple[str, str, int]] = []
+
+    async def stream(request: HttpRequest, reply: Reply) -> None:
+        reply.open_stream(200, "text/plain").append(b"x")
+
+    async def broken(request: HttpRequest, reply: Reply) -> None:
+        raise RuntimeError("broken")
+
+    served = serve(observe=lambda *answer: told.append(answer), keys=Keys(["k"]))
+    served.add("/items/{id}", stream)
+    served.add("/broken", broken)
+    for line in (
+        b"GET /ok", b"HEAD /ok", b"GET /items/7", b"GET /items/8", b"GET /broken", b"GET /nothing", b"DELETE /ok",
+        b"OPTIONS /ok", b"GET /v1/x",
+    ):  # fmt: skip
+        client = served.client()
+        client.send(line + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert client.rest().startswith(b"HTTP/1.1 ")
+    client = served.client()
+    client.send(b"no request\r\n\r\n")
+    assert client.rest().startswith(b"HTTP/1.1 400 ")
+    assert told == [
+        ("GET", "/ok", 200), ("HEAD", "/ok", 200), ("GET", "/items/{id}", 200), ("GET", "/items/{id}", 200),
+        ("GET", "/broken", 500), ("GET", "none", 404), ("DELETE", "/ok", 405), ("OPTIONS", "/ok", 200),
+        ("GET", "none", 401),
+    ]  # fmt: skip

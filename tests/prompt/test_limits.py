@@ -4,7 +4,7 @@ import pytest
 
 from fastfront.errors import RequestError
 from fastfront.prompt import limits
-from fastfront.prompt.limits import UNLIMITED, PromptLimits, fit_max_tokens, prompt_limits
+from fastfront.prompt.limits import UNLIMITED, PromptLimits, prompt_limits
 
 
 def test_output_longer_than_the_model_is_refused_by_the_field_that_asked() -> None:
@@ -64,13 +64,3 @@ def test_ids(ids: list[int], ok: bool) -> None:
         return
     with pytest.raises(RequestError, match=r"is out of vocabulary \(ids go from 0 to 9\)"):
         limits.check_ids(ids, 9)
-
-
-def test_fit_max_tokens() -> None:
-    assert fit_max_tokens(None, 9, 2048) == 2039
-    assert fit_max_tokens(None, 9, 2048, default=16) == 16
-    assert fit_max_tokens(2048, 9, 2048) == 2039
-    assert fit_max_tokens(5, 9, 2048, default=16) == 5
-    with pytest.raises(RequestError) as caught:
-        fit_max_tokens(64, 2048, 2048)
-    assert (caught.value.message, caught.value.param) == ("max_tokens must be at least 1, got 0.", "max_tokens")

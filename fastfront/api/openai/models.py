@@ -65,7 +65,7 @@ def models_body(info: ModelInfo) -> bytes:
 def models(state: RenderState) -> Handler:
     """The handler."""
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
+    def handle(request: HttpRequest, reply: Reply) -> None:
         reply.send(200, models_body(state.pipeline.info))
 
     return handle

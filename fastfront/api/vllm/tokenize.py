@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from fastfront.api.body import BodyReader
 from fastfront.api.coerce import Problem, body_error
-from fastfront.api.openai.chat.validate import check_media_kwargs, check_messages, check_prompt_flags, check_template
+from fastfront.api.openai.chat.validate import check_media_kwargs, check_messages, check_prompt_flags
 from fastfront.api.openai.identity import check_model
 from fastfront.api.openai.tools import Tool, plain_tools
 from fastfront.api.state import RenderState
@@ -104,7 +104,6 @@ async def _ids(state: RenderState, body: TokenizeRequest) -> list[int]:
     if isinstance(body.messages, list):
         check_messages(body.messages)
         check_prompt_flags(body.add_generation_prompt, body.continue_final_message)
-        check_template(body.chat_template, body.chat_template_kwargs, state.settings)
         check_media_kwargs(body.media_io_kwargs, body.mm_processor_kwargs)
         return await prompter.tokenize_chat(
             ChatInput(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import Any, Literal
+from typing import Any
 
 from fastfront.errors import ConfigError, RequestError
 from fastfront.flow import ChatInput
 from fastfront.prompt.content_format import ContentFormat
 from fastfront.prompt.fast_template import speed_up
-from fastfront.prompt.formats.kwargs import template_kwargs
+from fastfront.prompt.formats.kwargs import check_some, check_wishes, template_kwargs
 from fastfront.prompt.messages import Message, conversation, developer_as_system, tool_definitions
 from fastfront.prompt.template import ChatTemplate
-
-ContentFormatOption = Literal["auto", "string", "openai"]
 
 #: Arguments of transformers' apply_chat_template and of its render call: never variables of a template.
 _NOT_VARIABLES = frozenset(
@@ -64,8 +62,7 @@ class JinjaFormat:
 
     def prepare(self, chat: ChatInput) -> tuple[ChatTemplate, dict[str, Any]]:
         """The template and its variables; raises RequestError for what the format refuses."""
-        if chat.continue_final_message and chat.add_generation_prompt:
-            raise RequestError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+        check_wishes(chat.add_generation_prompt, chat.continue_final_message)
         kwargs = template_kwargs(self.default_kwargs, chat.chat_template_kwargs)
         tools = kwargs.get("tools")
         tools = tool_definitions(chat.tools) if tools is None else _list_of_objects(tools, "tools")
@@ -74,10 +71,7 @@ class JinjaFormat:
             documents = _list_of_objects(documents, "documents")
         template = self.choose(chat.chat_template, tools is not None)
         messages = conversation(chat.messages, self.format_of(template), self.model)
-        if not messages:
-            raise RequestError(
-                "Cannot apply chat template to an empty conversation. Provide at least one message.", param="messages"
-            )
+        check_some(messages)
         if not template.knows_developer and any(message["role"] == "developer" for message in messages):
             messages = developer_as_system(messages)
         variables = {

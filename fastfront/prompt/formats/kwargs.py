@@ -17,14 +17,24 @@ def template_kwargs(defaults: Mapping[str, Any], asked: Mapping[str, Any]) -> di
     return {**defaults, **given}
 
 
-def check_ending(messages: list[Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
-    """Refuses an empty conversation, two wishes that exclude each other, and to go on with what nobody began."""
+def check_wishes(add_generation_prompt: bool, continue_final_message: bool) -> None:
+    """Refuses two wishes that exclude each other."""
     if continue_final_message and add_generation_prompt:
         raise RequestError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+
+
+def check_some(messages: list[Any]) -> None:
+    """Refuses an empty conversation."""
     if not messages:
         raise RequestError(
             "Cannot apply chat template to an empty conversation. Provide at least one message.", param="messages"
         )
+
+
+def check_ending(messages: list[Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+    """Refuses an empty conversation, two wishes that exclude each other, and to go on with what nobody began."""
+    check_wishes(add_generation_prompt, continue_final_message)
+    check_some(messages)
     last = messages[-1]
     if continue_final_message and not (isinstance(last, dict) and last.get("role") == "assistant"):
         raise RequestError(

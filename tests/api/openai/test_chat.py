@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -185,20 +186,13 @@ class TestReusedIds:
         assert (answer.status, answer.error["param"]) == (400, "kv_transfer_params.prompt_token_ids")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"chat_template": "{{ messages }}"},
-        {"chat_template": ""},
-        {"chat_template_kwargs": {"chat_template": "x"}},
-    ],
-)
-def test_template_of_the_client(client: Client, body: dict[str, Any]) -> None:
-    answer = client.chat(**body)
-    assert answer.status == 400
-    assert "--trust-request-chat-template" in answer.error["message"]
-    trusting = Client(settings=ApiConfig(trust_request_chat_template=True))
-    assert trusting.chat(**body).status == 200
+def test_template_of_the_client(qwen: Callable[..., Client]) -> None:
+    client = qwen(2048)
+    for path in ("/v1/chat/completions", "/v1/chat/completions/render", "/tokenize"):
+        for body in ({"chat_template": "x"}, {"chat_template": ""}, {"chat_template_kwargs": {"chat_template": "x"}}):
+            answer = client.post(path, {"messages": [USER], **body})
+            assert (answer.status, answer.error["param"]) == (400, None)
+            assert "--trust-request-chat-template" in answer.error["message"]
 
 
 @pytest.mark.parametrize(

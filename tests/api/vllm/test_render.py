@@ -170,9 +170,12 @@ def test_offsets(qwen: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -
     seen: list[threading.Thread] = []
     tokenizer = client.pipeline.prompter.tokenizer
     find = tokenizer.offsets
-    monkeypatch.setattr(
-        tokenizer, "offsets", lambda *asked: seen.append(threading.current_thread()) or find(*asked), raising=False
-    )
+
+    def spied(*asked: Any) -> Any:
+        seen.append(threading.current_thread())
+        return find(*asked)
+
+    monkeypatch.setattr(tokenizer, "offsets", spied)
     for prompts in (["x" * 10], ["word " * 1000] * 4):
         many = client.post(COMPLETION, {"prompt": prompts, "return_token_offsets": True}).json
         assert all(len(each["token_offsets"]) == len(each["token_ids"]) for each in many)

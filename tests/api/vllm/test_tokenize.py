@@ -69,7 +69,6 @@ def test_special_tokens_by_default(client: Client) -> None:
         ({"model": "other", "prompt": "x"}, 404, "model"),
         ({"messages": []}, 400, None),
         ({"messages": [{"role": "user", "content": "x"}], "continue_final_message": True}, 400, None),
-        ({"messages": [{"role": "user", "content": "x"}], "chat_template": "x"}, 400, None),
     ],
 )
 def test_tokenize_refused(client: Client, body: dict[str, Any], status: int, param: str | None) -> None:

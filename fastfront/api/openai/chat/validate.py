@@ -25,7 +25,6 @@ def check_chat(body: ChatRequest, settings: ApiConfig, limits: Limits) -> None:
     check_shared(body, limits)
     _check_logprobs(body)
     check_tools(body.tools, body.tool_choice, settings.tool_call_parser)
-    check_template(body.chat_template, body.chat_template_kwargs, settings)
     check_media_kwargs(body.media_io_kwargs, body.mm_processor_kwargs)
     if not body.include_reasoning and settings.reasoning_parser is None:
         raise UnsupportedError(
@@ -45,7 +44,10 @@ def wanted_tokens(body: ChatRequest) -> tuple[int | None, str]:
 
 
 def check_messages(messages: list[dict[str, Any]]) -> None:
-    """An empty conversation, or a content of null where it must not be; the rest is the prompt stage's to check."""
+    """An empty conversation, or a content of null where it must not be; the rest is the prompt stage's to check.
+
+    These come before a model that is not served, as in vLLM, and where the prompt is there already.
+    """
     if not messages:
         raise RequestError("Cannot apply chat template to an empty conversation. Provide at least one message.")
     for at, message in enumerate(messages):
@@ -58,17 +60,6 @@ def check_prompt_flags(add_generation_prompt: bool, continue_final_message: bool
     """RequestError if the prompt should both end in an open message and begin a new one."""
     if add_generation_prompt and continue_final_message:
         raise RequestError("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
-
-
-def check_template(template: str | None, kwargs: dict[str, Any] | None, settings: ApiConfig) -> None:
-    """RequestError for a template from the client, unless the server trusts its clients."""
-    if settings.trust_request_chat_template:
-        return
-    if template is not None or (kwargs and kwargs.get("chat_template") is not None):
-        raise RequestError(
-            "Chat template is passed with request, but --trust-request-chat-template is not set. "
-            "Refused request with untrusted chat template."
-        )
 
 
 def check_media_kwargs(media_io: dict[str, Any] | None, processor: dict[str, Any] | None) -> None:
