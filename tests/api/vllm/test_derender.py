@@ -258,6 +258,23 @@ def test_a_big_body_is_worked_on_in_a_thread(served: Client, monkeypatch: pytest
         threads.clear()
 
 
+def test_a_long_chunk_is_worked_on_in_a_thread(qwen: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its ids costs more than one of a whole answer."""
+    client = qwen(2048)
+    threads: list[str] = []
+    join = Tokenizer.join
+
+    def spied(self: Tokenizer, tokens: list[str]) -> str:
+        threads.append(threading.current_thread().name)
+        return join(self, tokens)
+
+    monkeypatch.setattr(Tokenizer, "join", spied)
+    for count, where in ((128, "MainThread"), (129, "prompt")):
+        assert _chunk(client, {"token_ids": [1] * count}).status == 200
+        assert all(name.startswith(where) for name in threads)
+        threads.clear()
+
+
 def test_an_answer_waits_for_the_vocabulary_alone(client: Client) -> None:
     """While the vocabulary is built the loop does other things."""
 

@@ -25,8 +25,7 @@ def chat_completions(state: ApiState) -> Handler:
     """The handler."""
     reader = BodyReader(ChatRequest)
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        body = reader.read(request)
+    async def handle(request: HttpRequest, reply: Reply, body: ChatRequest) -> None:
         check_chat(body, state.settings, state.limits)
         info = state.pipeline.info
         check_model(body.model, info.names, state.limits)
@@ -47,7 +46,7 @@ def chat_completions(state: ApiState) -> Handler:
         else:
             await send_whole(state, reply, generation, partial(chat_body, stamp, prompt, turn, wishes))
 
-    return handle
+    return reader.serve(handle)
 
 
 def _turn(state: ApiState, body: ChatRequest) -> Turn:

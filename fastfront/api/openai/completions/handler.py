@@ -22,8 +22,7 @@ def completions(state: ApiState) -> Handler:
     """The handler."""
     reader = BodyReader(CompletionRequest)
 
-    async def handle(request: HttpRequest, reply: Reply) -> None:
-        body = reader.read(request)
+    async def handle(request: HttpRequest, reply: Reply, body: CompletionRequest) -> None:
         check_completion(body, state.settings, state.limits)
         split = split_prompts(body, state.limits)
         info = state.pipeline.info
@@ -48,7 +47,7 @@ def completions(state: ApiState) -> Handler:
         else:
             await send_stream(state, reply, generation, events)
 
-    return handle
+    return reader.serve(handle)
 
 
 async def _echo(state: ApiState, body: CompletionRequest, prompts: list[Prompt]) -> Echo:

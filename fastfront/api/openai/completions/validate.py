@@ -48,7 +48,7 @@ def split_prompts(body: CompletionRequest, limits: Limits) -> list[str] | list[l
         return [prompt]
     if not prompt:
         raise RequestError("You must pass at least one prompt", param="prompt", value=prompt)
-    kinds = {type(item) for item in prompt}
+    kinds = set(map(type, prompt))
     if len(kinds) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         message = f"Input should be a list of one kind, not of {names}"

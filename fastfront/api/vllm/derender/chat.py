@@ -25,7 +25,7 @@ def derender_chat(state: RenderState) -> Handler:
     reader, requests = BodyReader(ChatDerender), BodyReader(ChatRequest)
 
     async def handle(request: HttpRequest, reply: Reply, body: ChatDerender) -> None:
-        reply.send(200, await derendered(state, request, partial(_answer, state, requests, body)))
+        reply.send(200, await derendered(state, request, body.generate_chunk, partial(_answer, state, requests, body)))
 
     return reader.serve(handle)
 

@@ -29,7 +29,7 @@ def derender_completions(state: RenderState) -> Handler:
     reader, requests = BodyReader(CompletionDerender), BodyReader(CompletionRequest)
 
     async def handle(request: HttpRequest, reply: Reply, body: CompletionDerender) -> None:
-        reply.send(200, await derendered(state, request, partial(_answer, state, requests, body)))
+        reply.send(200, await derendered(state, request, body.generate_chunk, partial(_answer, state, requests, body)))
 
     return reader.serve(handle)
 

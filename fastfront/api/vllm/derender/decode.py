@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from fastfront.api.openai.usage import Usage
 from fastfront.api.state import RenderState
-from fastfront.api.vllm.derender.request import GenerateUsage, StreamState
+from fastfront.api.vllm.derender.request import GenerateChunk, GenerateUsage, StreamState
 from fastfront.api.vllm.derender.window import advance, check_window, seeded
 from fastfront.fast import Decoder
 from fastfront.flow import HttpRequest
@@ -19,13 +19,18 @@ TURN = 4096
 #: So many ids before an answer decide how it begins.
 CONTEXT = 64
 LOGPROB_CONTEXT = 4
+#: What an id of a chunk costs, in ids of a whole answer: the window is joined anew for each.
+STREAMED = 16
 
 
-async def derendered(state: RenderState, request: HttpRequest, answer: Callable[[], bytes]) -> bytes:
+async def derendered(
+    state: RenderState, request: HttpRequest, chunk: GenerateChunk | UnsetType, answer: Callable[[], bytes]
+) -> bytes:
     """What `answer` makes of a request once the vocabulary is there; of a big one, in a worker thread."""
+    count = 0 if isinstance(chunk, UnsetType) else sum(len(choice.token_ids or ()) for choice in chunk.choices)
     if state.vocab_ready is not None:
         await asyncio.shield(state.vocab_ready)
-    return await state.pipeline.prompter.aside(answer, size=len(request.body))
+    return await state.pipeline.prompter.aside(answer, ids=STREAMED * count, size=len(request.body))
 
 
 class Decoding:
