@@ -18,6 +18,9 @@ from fastfront.errors import StartError
 
 log = logging.getLogger(__name__)
 
+#: So many takeovers of one identity within so many seconds are a quarrel of two living peers.
+QUARREL_TAKEOVERS, QUARREL_SECONDS = 3, 30.0
+
 
 class Peer(asyncio.Protocol):
     """One connection of a ZmtpServer."""
@@ -59,7 +62,7 @@ class Peer(asyncio.Protocol):
         self._reply()
         if codec.identity is not None and not self.ready:
             self._become_ready(codec.identity)
-        if messages:
+        if messages and not self.reason:
             self._server.on_messages(self, messages)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -97,7 +100,8 @@ class ZmtpServer:
 
     `on_messages(peer, messages)` gets all messages that one read completed (`peer.identity` says whose they are),
     `on_peer(peer)` those who have connected and said who they are, `on_lost(peer, reason)` those of them who are gone.
-    Of two peers with one identity the older is closed, and told of as lost, before the newer is told of.
+    Of two peers with one identity the older is closed, and told of as lost, before the newer is told of; if they take
+    it from each other again and again, the one that has it keeps it.
     `max_message` (bytes, all frames) closes the connection of a peer that sends more, `handshake_seconds` that of one
     which does not greet.
     """
@@ -121,6 +125,8 @@ class ZmtpServer:
         self._connections: set[Peer] = set()
         self._named: dict[bytes, Peer] = {}
         self._numbers = itertools.count(1)
+        self._takeovers: dict[bytes, list[float]] = {}
+        self._quarrels: set[bytes] = set()  # that were told of
         self._closed = False
 
     async def serve(self, listener: socket.socket) -> None:
@@ -161,11 +167,31 @@ class ZmtpServer:
             peer.identity = peer.identity or b"\0" + next(self._numbers).to_bytes(4, "big")
             older = self._named.get(peer.identity)
             if older is not None:
+                if self._quarrel(peer.identity):
+                    self._connections.discard(peer)  # nobody is told that it is lost: the other is not
+                    peer.close("another peer with its identity is connected")
+                    return
                 older.close("another peer took over its identity")
                 self._lost(older, older.reason)
             self._named[peer.identity] = peer
         if self._on_peer is not None:
             self._on_peer(peer)
+
+    def _quarrel(self, identity: bytes) -> bool:
+        """Whether two peers take an identity from each other again and again, as libzmq's do, which come back at once.
+
+        An engine that was started again takes over from one that is gone; of two that both live the one that is
+        connected stays.
+        """
+        now = asyncio.get_running_loop().time()
+        recent = [then for then in self._takeovers.get(identity, ()) if now - then < QUARREL_SECONDS]
+        if len(recent) < QUARREL_TAKEOVERS:
+            self._takeovers[identity] = [*recent, now]
+            return False
+        if identity not in self._quarrels:
+            self._quarrels.add(identity)
+            log.error("%s socket: two peers call themselves %r: the later is refused", self.kind, identity)
+        return True
 
     def _lost(self, peer: Peer, reason: str) -> None:
         """The first call for a peer counts; it was closed from here or its connection is gone."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from fastfront.engine.sockets import Peer, ZmtpServer, address_of, tcp_listener, unix_listener
+from fastfront.engine.sockets import QUARREL_TAKEOVERS, Peer, ZmtpServer, address_of, tcp_listener, unix_listener
 from fastfront.engine.zmtp import GREETING, Message, command
 from fastfront.errors import StartError
 from tests.engine.conftest import Run
@@ -169,6 +169,25 @@ def test_a_later_peer_takes_over_the_identity(run: Run, tmp_path: Path) -> None:
                 router.server.send(b"\x01\x00", (b"for the newer",))
                 assert await newer.recv() == [b"for the newer"]
                 assert router.server.peer(b"\x01\x00") is router.peers[-1]
+        router.server.close()
+
+    run(scene())
+
+
+def test_two_living_peers_do_not_take_an_identity_from_each_other_for_ever(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        (raw_in, raw_out), addresses = listeners("ipc", tmp_path)
+        raw_out.close()
+        router = Sink("ROUTER")
+        await router.server.serve(raw_in)
+        with FakeEngine(1, addresses), FakeEngine(1, addresses):  # both come back whenever they are closed
+            await router.until(lambda: len(router.peers) == QUARREL_TAKEOVERS + 1)
+            kept = router.peers[-1]
+            async with asyncio.timeout(30):
+                while not router.server._quarrels:  # nobody is told of a refusal
+                    await asyncio.sleep(0.01)
+            assert router.server.peer(b"\x01\x00") is kept
+            assert len(router.lost) == QUARREL_TAKEOVERS
         router.server.close()
 
     run(scene())
