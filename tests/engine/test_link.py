@@ -576,7 +576,8 @@ def test_waves(run: Run, tmp_path: Path) -> None:
             b.engines[1].say(start_wave=8)
             await caller.done
             async with asyncio.timeout(30):
-                while len(waves.log) < 3:  # the second message may come after the first was taken
+                # the second message may come after the first was taken
+                while len(waves.log) < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             last = b.submit(data_parallel_rank=1)
             b.engines[1].say(said(last.request_id, "x", LENGTH))

@@ -184,7 +184,7 @@ def test_two_living_peers_do_not_take_an_identity_from_each_other_for_ever(run: 
             await router.until(lambda: len(router.peers) == QUARREL_TAKEOVERS + 1)
             kept = router.peers[-1]
             async with asyncio.timeout(30):
-                while not router.server._quarrels:  # nobody is told of a refusal
+                while not router.server._quarrels:  # noqa: ASYNC110  (nobody is told of a refusal)
                     await asyncio.sleep(0.01)
             assert router.server.peer(b"\x01\x00") is kept
             assert len(router.lost) == QUARREL_TAKEOVERS
