@@ -19,12 +19,12 @@ class CalledFunction(msgspec.Struct):
     arguments: str
 
 
-class ToolCall(msgspec.Struct):
+class ToolCall(msgspec.Struct, kw_only=True):
     """A call in a whole answer."""
 
     id: str
-    function: CalledFunction
     type: Literal["function"] = "function"
+    function: CalledFunction
 
 
 class ParsedMessage(NamedTuple):
@@ -61,7 +61,8 @@ def whole_message(events: Sequence[Event]) -> ParsedMessage:
     """Everything of one choice."""
     reasoning = "".join([event.text for event in events if isinstance(event, Reasoning)])
     content = "".join([event.text for event in events if isinstance(event, Content)])
-    calls = [ToolCall(event.id, CalledFunction(event.name, "")) for event in events if isinstance(event, CallStart)]
+    begun = [event for event in events if isinstance(event, CallStart)]
+    calls = [ToolCall(id=event.id, function=CalledFunction(event.name, "")) for event in begun]
     for event in events:
         if isinstance(event, CallArguments):
             calls[event.index].function.arguments += event.text

@@ -37,13 +37,18 @@ async def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, 
 
 async def make_parser(state: RenderState, body: ChatRequest, prompt: Prompt) -> MakeParser | None:
     """What makes the parser of one choice; None where its text is content as it is."""
+    return parser_after(state, body, await _tail(state, prompt)) if state.format is not None else None
+
+
+def parser_after(state: RenderState, body: ChatRequest, tail: str) -> MakeParser | None:
+    """As `make_parser`, for a prompt that ends with `tail`."""
     format = state.format
     if format is None:
         return None
     calls = format.tool is not None and wanted_calls(body) is not None
     if format.reasoning is None and not calls:
         return None
-    in_reasoning = format.reasoning_state(await _tail(state, prompt), _thinking(state, body))
+    in_reasoning = format.reasoning_state(tail, _thinking(state, body))
     return partial(format.parser, plain_tools(body.tools) or (), in_reasoning, calls)
 
 

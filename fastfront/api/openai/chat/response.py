@@ -26,8 +26,8 @@ class ChatMessage(msgspec.Struct):
     annotations: None = None
     audio: None = None
     function_call: None = None
-    reasoning: str | None = None
     tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | None = None
 
 
 class ChatChoice(msgspec.Struct):
@@ -73,10 +73,14 @@ class Turn(NamedTuple):
         """A whole choice's message."""
         if choice.events is None:
             return ChatMessage(self.role, self.echo + choice.text)
-        parsed = whole_message(self.rules.keep(choice.events))
-        content = self.echo + parsed.content if self.echo and parsed.content else self.echo or parsed.content
-        calls = parsed.calls or msgspec.UNSET
-        return ChatMessage(self.role, content, reasoning=parsed.reasoning, tool_calls=calls)
+        return parsed_message(self.role, self.echo, self.rules, choice.events)
+
+
+def parsed_message(role: str, echo: str, rules: CallRules, events: Sequence[Event]) -> ChatMessage:
+    """The message that a parser made of an answer, after `echo`."""
+    parsed = whole_message(rules.keep(events))
+    content = echo + parsed.content if echo and parsed.content else echo or parsed.content
+    return ChatMessage(role, content, reasoning=parsed.reasoning, tool_calls=parsed.calls or msgspec.UNSET)
 
 
 def begins_call(events: Sequence[Event] | None) -> bool:

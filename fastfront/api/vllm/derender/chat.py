@@ -6,13 +6,16 @@ import time
 from functools import partial
 
 from fastfront.api.body import BodyReader
+from fastfront.api.openai.chat.parsed import CallRules
+from fastfront.api.openai.chat.prepare import prepare
+from fastfront.api.openai.chat.reading import call_rules, parser_after
 from fastfront.api.openai.chat.request import ChatRequest
-from fastfront.api.openai.chat.response import ChatChoice, ChatMessage, ChatResponse
+from fastfront.api.openai.chat.response import ChatChoice, ChatMessage, ChatResponse, begins_call, parsed_message
 from fastfront.api.openai.identity import check_model
 from fastfront.api.openai.usage import Usage
 from fastfront.api.state import RenderState
 from fastfront.api.vllm.derender.check import check_chunk, check_prompt_ids, check_responses, needed
-from fastfront.api.vllm.derender.decode import Decoding, derendered, finish_reason, stream_usage
+from fastfront.api.vllm.derender.decode import Decoding, derendered, finish_reason, stream_usage, without_end
 from fastfront.api.vllm.derender.logprobs import shown
 from fastfront.api.vllm.derender.request import ChatDerender, GenerateChunk, GenerateResponse, StreamState
 from fastfront.api.vllm.derender.response import ChatChunk, ChatChunkChoice, ChatDelta, Derendered, encode
@@ -39,8 +42,15 @@ def _answer(state: RenderState, requests: BodyReader[ChatRequest], body: ChatDer
     sent = None if body.chat_request is None else requests.read_value(body.chat_request, ("body", "chat_request"))
     check_model(body.model, state.pipeline.info.names, state.limits)
     _check_parsers(state, sent)
+    if sent is not None:
+        prepare(state, sent)
     decoding = Decoding(state, sent is None or sent.skip_special_tokens)
     if isinstance(part, GenerateChunk):
+        if state.format is not None:
+            raise UnsupportedError(
+                "fastfront does not derender the chunks of a chat with a tool or reasoning parser yet.",
+                param="generate_chunk",
+            )
         check_chunk(state, part, body.stream_state, body.prompt_token_ids)
         return encode(_chunk(state, body, sent, part, decoding))
     check_responses(state, [part])
@@ -56,25 +66,33 @@ def _check_parsers(state: RenderState, sent: ChatRequest | None) -> None:
             "chat_request is required when a tool or reasoning parser is configured because plain detokenization would "
             "leak raw parser markup into content."
         )
-    raise UnsupportedError(
-        "fastfront does not derender chats with a tool or reasoning parser yet.", param="chat_request"
-    )
 
 
 def _whole(
     state: RenderState, body: ChatDerender, sent: ChatRequest | None, whole: GenerateResponse, decoding: Decoding
 ) -> ChatResponse:
     prompt = body.prompt_token_ids if body.prompt_token_ids is not None else whole.prompt_token_ids
+    make = parser_after(state, sent, decoding.tail(prompt)) if sent is not None else None
+    rules = call_rules(sent) if sent is not None else CallRules()
     choices: list[ChatChoice] = []
     for choice in whole.choices:
         if not choice.token_ids:
             raise RequestError(f"choice {choice.index} has empty or null token_ids")
+        reason = finish_reason(choice.finish_reason, "stop")
+        if make is None:
+            message, called = ChatMessage("assistant", decoding.whole(choice.token_ids, prompt)), False
+        else:
+            # an end token is no text, although the parser has to see special ones
+            shown_ids = without_end(state, choice.token_ids) if reason == "stop" else choice.token_ids
+            parser = make()
+            events = parser.feed(decoding.whole(shown_ids, prompt)) + parser.finish()
+            message, called = parsed_message("assistant", "", rules, events), begins_call(events)
         choices.append(
             ChatChoice(
                 index=choice.index,
-                message=ChatMessage("assistant", decoding.whole(choice.token_ids, prompt)),
+                message=message,
                 logprobs=shown(choice.logprobs, decoding.vocab),
-                finish_reason=finish_reason(choice.finish_reason, "stop"),
+                finish_reason=reason if reason is None else rules.finish_reason(reason, called),
                 stop_reason=choice.stop_reason,
                 token_ids=choice.token_ids if sent is not None and sent.return_token_ids else None,
             )

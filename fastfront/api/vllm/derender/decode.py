@@ -33,6 +33,12 @@ async def derendered(
     return await state.pipeline.prompter.aside(answer, ids=STREAMED * count, size=len(request.body))
 
 
+def without_end(state: RenderState, ids: list[int]) -> list[int]:
+    """The ids of an answer without the end token that stopped it."""
+    info = state.pipeline.info
+    return ids[:-1] if ids and ids[-1] in (info.eos_token_id, *info.extra_eos_token_ids) else ids
+
+
 class Decoding:
     """The decoding of one request's answer."""
 
@@ -47,6 +53,11 @@ class Decoding:
         decoder = Decoder(self.vocab, self._skip_special, (prompt or [])[-CONTEXT:])
         texts = [decoder.feed(ids[at : at + TURN]) for at in range(0, len(ids), TURN)]
         return "".join(texts) + decoder.finish()
+
+    def tail(self, prompt: list[int] | None) -> str:
+        """The end of the prompt's text, control tokens and all."""
+        decoder = Decoder(self.vocab, False)
+        return decoder.feed((prompt or [])[-CONTEXT:]) + decoder.finish()
 
     def start(self, carried: StreamState | None, prompt: list[int] | None) -> StreamState:
         """The state to go on from; RequestError for one that no server has written."""
