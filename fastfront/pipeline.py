@@ -2,8 +2,8 @@
 
 A generation opens one native stream for each choice and gives each to the engine. From then on the engine link feeds
 the streams; Python runs again for a choice's first output and for its end, and for every output where events carry more
-than text. Whoever awaits a generation and is cancelled
-(the client left) aborts, by that, everything of it that an engine is still busy with.
+than text. Whoever awaits a generation and is cancelled (the client left) aborts, by that, everything of it that an
+engine is still busy with.
 """
 
 from __future__ import annotations
@@ -151,8 +151,10 @@ class _Job:
                     self.outbox = self.outbox or self.open()
                     choice.write_to(self.outbox)
                 index += 1
-                if index % CHOICES_A_TURN == 0 and not self.done.done():
+                if index % CHOICES_A_TURN == 0:
                     await asyncio.sleep(0)
+                    if self.done.done():  # one has failed meanwhile, and with it all
+                        return
 
     def abort(self) -> None:
         """Ends what is still open."""

@@ -20,7 +20,7 @@ from fastfront.api.state import ApiState, Limits
 from fastfront.errors import EngineRequestError, WireError
 from fastfront.fast import Router, Vocab
 from fastfront.flow import EngineRequest, HttpRequest
-from fastfront.pipeline import Pipeline
+from fastfront.pipeline import CHOICES_A_TURN, Pipeline
 from fastfront.process import vocabulary
 from fastfront.prompt.prompter import PromptSettings, load_prompter
 from tests.api.fakes import QWEN, Answer, CharPrompter, FakeReply
@@ -331,3 +331,27 @@ def test_golden(shared: Path, peers: Path) -> None:
         assert got["choices"][0]["logprobs"] == want["choices"][0]["logprobs"], name
         assert got.get("prompt_logprobs") == want.get("prompt_logprobs"), name
         assert got["choices"][0].get("prompt_logprobs") == want["choices"][0].get("prompt_logprobs"), name
+
+
+class Failing(Engine):
+    """Fails the first request as soon as the loop turns; `made` is the last one."""
+
+    made: list[Engine] = []  # noqa: RUF012
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.made.append(self)
+
+    def _play(self, request: EngineRequest) -> None:
+        if request is self.requests[0]:
+            owner: Any = self.router.streams()[0].owner
+            owner.on_error(EngineRequestError("the first one failed"))
+
+
+def test_nothing_more_is_given_to_the_engines_once_a_choice_has_failed() -> None:
+    with pytest.raises(EngineRequestError, match="the first one failed"):
+        ask("/v1/completions", {"prompt": "x", "n": 500, "temperature": 1}, [[65]], kind=Failing)
+    engine = Failing.made[-1]
+    assert len(engine.requests) == CHOICES_A_TURN
+    # all but the failed one are ended in the engine
+    assert sorted(engine.aborted) == sorted(request.request_id for request in engine.requests[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ THINK, THOUGHT = "<think>", "</think>"
 DSML = "｜DSML｜"
 
 
-class DeepSeekFormat:
+class DeepSeekFormat(ABC):
     """The frame of both formats. Subclasses write the messages down; `content_format` says how they want content."""
 
     content_format: ContentFormat
@@ -36,11 +37,11 @@ class DeepSeekFormat:
         text = self.write(messages, tools, kwargs, chat.add_generation_prompt)
         return text.removesuffix(EOS) if chat.continue_final_message else text
 
+    @abstractmethod
     def write(
         self, messages: list[Message], tools: list[Message] | None, kwargs: dict[str, Any], generate: bool
     ) -> str:
         """The whole prompt; `generate` says whether the model's turn is opened at its end."""
-        raise NotImplementedError
 
 
 def last_user(messages: list[Message]) -> int:
