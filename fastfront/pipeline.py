@@ -287,8 +287,8 @@ class _OpenChoice:
         reason = FINISH_REASONS[step.finish_reason]
         self.observe(reason)
         if reason == "error":
-            if self.steps and gathered:
-                self._tell(gathered)
+            if self.steps and gathered is not None and (gathered or self.parser is not None):
+                self._tell(gathered, ending=True)
             elif step.text and job.outbox is not None:
                 job.outbox.append(self._event(step.text))
             job.fail(EngineRequestError("the engine ended the request with an error"))
@@ -316,13 +316,15 @@ class _OpenChoice:
             job.outbox.append(job.format.last(self.result))
         job.one_ended()
 
-    def _tell(self, gathered: Gathered) -> None:
-        """Writes an event of what has come since the last."""
+    def _tell(self, gathered: Gathered, ending: bool = False) -> None:
+        """Writes an event of what has come since the last; at an `ending` also what the parser has held back."""
         outbox, format = self.job.outbox, self.job.format
         if outbox is None or format is None:
             return
         text, ids, logprobs = gathered.take()
         events = self.parser.feed(text) if self.parser is not None else None
+        if self.parser is not None and events is not None and ending:
+            events += self.parser.finish()
         prompt_tokens, tokens = len(self.prompt.token_ids), self.stream.tokens
         outbox.append(
             format.delta(Delta(self.index, text, prompt_tokens, tokens, ids, logprobs, gathered.take_prompt(), events))

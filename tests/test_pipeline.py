@@ -17,9 +17,11 @@ import pytest
 
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState, Limits
+from fastfront.config import ApiConfig
 from fastfront.errors import EngineRequestError, WireError
 from fastfront.fast import Router, Vocab
 from fastfront.flow import EngineRequest, HttpRequest
+from fastfront.parse.registry import Format, choose
 from fastfront.pipeline import CHOICES_A_TURN, Pipeline
 from fastfront.process import vocabulary
 from fastfront.prompt.prompter import PromptSettings, load_prompter
@@ -125,6 +127,7 @@ def ask(
     vocab: Vocab = BYTES,
     prompter: Any = None,
     kind: type[Engine] = Engine,
+    format: Format | None = None,
 ) -> tuple[Answer, Engine]:
     """The answer to one request, and the engine that played it."""
     router = Router()
@@ -133,6 +136,8 @@ def ask(
     prompts: Any = prompter or BytePrompter(QWEN)
     pipeline = Pipeline(QWEN, prompts, vocab, link, router)
     state = ApiState(pipeline=pipeline, engine_version="0.32.0", version="0", native=False, limits=Limits())
+    if format is not None:
+        state.format, state.settings = format, ApiConfig(tool_call_parser=format.tool)
     (handler,) = (handler for _, route, handler in routes(state) if route == path)
     reply = FakeReply()
     request = HttpRequest("POST", path, "", {"content-type": "application/json"}, json.dumps(body).encode(), "test")
@@ -355,3 +360,18 @@ def test_nothing_more_is_given_to_the_engines_once_a_choice_has_failed() -> None
     assert len(engine.requests) == CHOICES_A_TURN
     # all but the failed one are ended in the engine
     assert sorted(engine.aborted) == sorted(request.request_id for request in engine.requests[1:])
+
+
+@pytest.mark.parametrize("steps", [1, 4, 14])
+def test_an_error_loses_no_text_that_a_parser_holds_back(steps: int) -> None:
+    text = "plain <tool_ca"  # may still become a marker
+    tool = {"type": "function", "function": {"name": "f"}}
+    body = {"messages": [{"role": "user", "content": "x"}], "tools": [tool], "stream": True}
+    ids = list(text.encode())
+    parts = [ids[at : at + steps] for at in range(0, len(ids), steps)]
+    for played in (parts, [*parts, []]):  # the error comes with the last tokens, or after them
+        answer = ask("/v1/chat/completions", body, played, ERROR, format=choose("hermes"))[0]
+        *events, last = answer.events
+        content = "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
+        assert content == text
+        assert last["error"]["type"] == "server_error"
