@@ -12,7 +12,7 @@ from fastfront.fast import Outbox
 # --- http <-> api ----------------------------------------------------------------------------------------------------
 
 
-class HttpRequest(NamedTuple):
+class HttpRequest(msgspec.Struct):
     """One request as it came in. Header names are lower case; repeated headers are joined with ', '."""
 
     method: str
@@ -71,6 +71,8 @@ class ChatInput(NamedTuple):
     add_special_tokens: bool = False
     #: Whether control tokens in the client's texts stay plain text; None: as --safe-user-text says.
     safe_user_text: bool | None = None
+    #: JSON that holds all of the above, or more, which saves looking through them; empty where there is none.
+    source: bytes = b""
 
 
 # --- parse -----------------------------------------------------------------------------------------------------------

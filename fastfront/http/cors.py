@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastfront.flow import HttpRequest
+from fastfront.http.head import header_lines
 
 ALL_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY")
 SAFE_HEADERS = {"Accept", "Accept-Language", "Content-Language", "Content-Type"}
@@ -12,6 +13,8 @@ PREFLIGHT_VARY = ", ".join(
     ["Origin", *(f"Access-Control-Request-{what}" for what in ("Method", "Headers", "Private-Network"))]
 )
 MAX_AGE_S = 600
+
+_VARY = b"vary: Origin\r\n"
 
 Headers = list[tuple[str, str]]
 
@@ -67,10 +70,12 @@ class Cors:
             return 400, f"Disallowed CORS {', '.join(failures)}".encode(), answer
         return 200, b"OK", answer
 
-    def headers(self, origin: str | None) -> Headers:
-        """What every other answer carries; `origin` is the request's Origin header."""
-        if origin is None:
-            return [("vary", "Origin")]
+    def lines(self, origin: str | None) -> bytes:
+        """What every other answer carries, as bytes; `origin` is the request's Origin header."""
+        return _VARY if origin is None else header_lines(self.headers(origin))
+
+    def headers(self, origin: str) -> Headers:
+        """What an answer to a request from another origin carries."""
         answer: Headers = []
         if self._any_origin and not self._credentials:
             answer.append(("access-control-allow-origin", "*"))

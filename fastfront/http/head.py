@@ -52,16 +52,22 @@ def header_lines(headers: Headers) -> bytes:
 
 
 class Clock:
-    """The `date` and `server` headers, made once a second."""
+    """How answers begin: made once a second for each status and content type."""
 
     def __init__(self) -> None:
         self._second = -1
-        self._lines = b""
+        self._dated = b""
+        self._made: dict[tuple[int, str | None], bytes] = {}
 
-    def lines(self) -> bytes:
-        """Both headers as bytes."""
+    def begin(self, status: int, content_type: str | None) -> bytes:
+        """The status line and the headers `date`, `server` and `content-type`; ValueError for what cannot be one."""
         second = int(time.time())
         if second != self._second:
             self._second = second
-            self._lines = f"date: {formatdate(second, usegmt=True)}\r\nserver: fastfront\r\n".encode()
-        return self._lines
+            self._dated = f"date: {formatdate(second, usegmt=True)}\r\nserver: fastfront\r\n".encode()
+            self._made.clear()
+        made = self._made.get((status, content_type))
+        if made is None:
+            kind = b"" if content_type is None else header_line("content-type", content_type)
+            made = self._made[status, content_type] = status_line(status) + self._dated + kind
+        return made

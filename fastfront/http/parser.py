@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 from types import SimpleNamespace
-from typing import NamedTuple
 from urllib.parse import unquote
 
 import httptools
+import msgspec
+from msgspec.structs import replace
 
 from fastfront.errors import HeadersTooLargeError, MalformedRequestError, PayloadTooLargeError, RequestError
 from fastfront.http.settings import Settings
@@ -39,7 +40,7 @@ class Stage(IntEnum):
     BODY = 2
 
 
-class Incoming(NamedTuple):
+class Incoming(msgspec.Struct):
     """A whole request; `target` is the request line's, `path` its decoded path."""
 
     method: str
@@ -52,7 +53,7 @@ class Incoming(NamedTuple):
     http10: bool
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct):
     """What a plain head was read as: of `like` everything but the body is the next request's too."""
 
     like: Incoming
@@ -157,13 +158,16 @@ class RequestParser:
         if known is None:
             self._head = head
             return None
-        like, length = known
-        if size - end < length:
+        after = end + known.length
+        if size < after:
             return None
-        self._pos = end + length
+        self._pos = after
         self.begun += 1
-        method, target, path, query, headers, _, keep_alive, http10 = like
-        return Incoming(method, target, path, query, headers.copy(), data[end : self._pos], keep_alive, http10)
+        like = known.like
+        return Incoming(
+            like.method, like.target, like.path, like.query, like.headers.copy(), data[end:after], like.keep_alive,
+            like.http10,
+        )  # fmt: skip
 
     def _keep(self, incoming: Incoming) -> None:
         head, self._head = self._head, b""
@@ -171,7 +175,8 @@ class RequestParser:
             return
         if len(self._heads) >= KEPT_HEADS:
             self._heads.clear()
-        self._heads[head] = Head(incoming._replace(headers=incoming.headers.copy(), body=b""), len(incoming.body))
+        like = replace(incoming, headers=incoming.headers.copy(), body=b"")
+        self._heads[head] = Head(like, len(incoming.body))
 
     def _piece_end(self, data: bytes, start: int) -> int:
         if start == 0 and self._tail:

@@ -191,7 +191,8 @@ class Connection(asyncio.Protocol):
         self._pumping = True
         started = 0
         while True:
-            self._take()
+            if self._parser.pending():
+                self._take()
             if self._current is not None or not self._queue or self._write_paused or self._state is State.CLOSED:
                 break
             if started == BURST:
@@ -218,10 +219,11 @@ class Connection(asyncio.Protocol):
                 return
             if incoming is None:
                 return
+            body = incoming.body
             request = HttpRequest(
-                incoming.method, incoming.path, incoming.query, incoming.headers, incoming.body, self.client
+                incoming.method, incoming.path, incoming.query, incoming.headers, body, self.client
             )
-            self._queued_bytes += len(incoming.body)
+            self._queued_bytes += len(body)
             self._queue.append(
                 Exchange(
                     self,
@@ -234,6 +236,8 @@ class Connection(asyncio.Protocol):
             )
             if not incoming.keep_alive:
                 self._state = State.LAST
+            if not self._parser.pending():
+                return
 
     def _refuse(self, error: RequestError) -> None:
         self._queue.append(Exchange(self, self._server.shared, None, error))
@@ -244,6 +248,9 @@ class Connection(asyncio.Protocol):
         """Sets what follows from where we are: reading or not, the deadline, whether to ask for the body."""
         parser = self._parser
         serving = self._current is not None or bool(self._queue) or self._write_paused
+        if not serving and parser.stage is Stage.NOTHING and self._state is State.OPEN and not self._read_paused:
+            self._rest()
+            return
         if self._state is State.OPEN and parser.pending() and not self._room():
             if not self._read_paused:
                 self._read_paused = True
@@ -264,13 +271,20 @@ class Connection(asyncio.Protocol):
         if stage is Stage.NOTHING:
             if serving:
                 self.deadline = math.inf
-            elif self._waits_for != (stage, parser.begun):
-                self.deadline = self._server.loop.time() + self._settings.keep_alive_timeout
-            self._waits_for = (-1 if serving else stage, parser.begun)
+                self._waits_for = (-1, parser.begun)
+            else:
+                self._rest()
         elif self._waits_for != (stage, parser.begun):
             self._waits_for = (stage, parser.begun)
             allowed = self._settings.header_timeout if stage is Stage.HEAD else self._settings.body_timeout
             self.deadline = self._server.loop.time() + allowed
+
+    def _rest(self) -> None:
+        """Nothing is under way: the time of an idle connection runs, from the end of its last request."""
+        begun = self._parser.begun
+        if self._waits_for != (Stage.NOTHING, begun):
+            self._waits_for = (Stage.NOTHING, begun)
+            self.deadline = self._server.loop.time() + self._settings.keep_alive_timeout
 
     def _end(self) -> None:
         """The last answer is written: closes, but not so that unread bytes would reset it on its way."""

@@ -13,7 +13,7 @@ from fastfront.errors import FastfrontError, RequestError
 from fastfront.fast import Flusher, Outbox
 from fastfront.flow import HttpRequest
 from fastfront.http.cors import Cors
-from fastfront.http.head import Clock, Headers, header_line, header_lines, status_line
+from fastfront.http.head import Clock, Headers, header_lines
 from fastfront.http.settings import Settings
 
 if TYPE_CHECKING:
@@ -67,10 +67,16 @@ class Channel(Protocol):
 class Exchange:
     """A request on its way through its handler. `request` is None when what came was not one: `error` says why."""
 
-    __slots__ = (
-        "_channel", "_chunked", "_cors", "_head_only", "_http10", "_keep_alive", "_opened", "_outbox", "_shared",
-        "_target", "done", "error", "gone", "request", "status", "task",
-    )  # fmt: skip
+    _chunked = False
+    _opened = False
+    _outbox: Outbox | None = None
+    task: asyncio.Task[None] | None = None
+    #: The status once the answer has begun.
+    status = 0
+    #: The answer is complete.
+    done = False
+    #: The client is gone; nothing is written any more.
+    gone = False
 
     def __init__(
         self,
@@ -90,18 +96,8 @@ class Exchange:
         self._keep_alive = keep_alive
         self._http10 = http10
         self._head_only = request is not None and request.method == "HEAD"
-        self._chunked = False
-        self._opened = False
-        self._outbox: Outbox | None = None
         self.request = request
         self.error = error
-        self.task: asyncio.Task[None] | None = None
-        #: The status once the answer has begun.
-        self.status = 0
-        #: The answer is complete.
-        self.done = False
-        #: The client is gone; nothing is written any more.
-        self.gone = False
 
     # --- flow.Reply
 
@@ -256,14 +252,12 @@ class Exchange:
     def _head(self, status: int, framing: bytes, content_type: str | None, headers: Headers) -> bytes:
         shared, request = self._shared, self.request
         keep_alive = self._keep_alive = self._keep_alive and not self._channel.last()
-        parts = [status_line(status), shared.clock.lines(), framing]
-        if content_type is not None:
-            parts.append(header_line("content-type", content_type))
+        parts = [shared.clock.begin(status, content_type), framing]
         if headers:
             parts.append(header_lines(headers))
         if self._cors is not None:
             origin = None if request is None else request.headers.get("origin")
-            parts += [header_line(name, value) for name, value in self._cors.headers(origin)]
+            parts.append(self._cors.lines(origin))
         if shared.settings.request_id_headers:
             given = None if request is None else request.headers.get("x-request-id")
             parts.append(b"x-request-id: %b\r\n" % (given or secrets.token_hex(16)).encode("latin-1"))

@@ -50,9 +50,11 @@ _REFUSED_NODES = (
     nodes.CallBlock, nodes.FilterBlock, nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends, nodes.Block,
     nodes.EvalContextModifier, nodes.Div, nodes.FloorDiv, nodes.Pow,
 )  # fmt: skip
+#: White space for Python alone.
+_SEPARATORS = re.compile("[\x1c-\x1f]")
 _ODD_ESCAPE = re.compile(r"\\(?:[^nrt'\"\\u]|u(?![0-9a-fA-F]{4}))")
 #: Variables that every rendering has.
-_ALWAYS = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
+_ALWAYS = ("messages", "tools", "documents", "add_generation_prompt")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -64,47 +66,49 @@ class FastTemplate:
             # jinja2 reads each kind of line end as \n.
             templates={"chat": re.sub(r"\r\n?", "\n", template.source)},
             filters={"tojson": tojson},
-            globals=dict(GLOBALS),
+            globals={**special_tokens, **GLOBALS},
             trim_blocks=True,
             lstrip_blocks=True,
             debug=False,
             auto_escape_callback=lambda name: False,
         )
         self._ascii_only = any(_called(node) in CASES for node in template.tree.find_all((nodes.Filter, nodes.Call)))
-        self._words = frozenset(re.findall(r"[^\W\d]\w*", template.source)) - _ALWAYS
+        self._words = frozenset(re.findall(r"[^\W\d]\w*", template.source)).difference(_ALWAYS)
         self._constants = dict(special_tokens)
+        self._usual = len(_ALWAYS) + len(self._constants)
         self.kinds: frozenset[str] = frozenset()
         self.given: frozenset[str] = frozenset()
 
-    def __call__(self, variables: Mapping[str, Any]) -> str | None:
-        """The text; None where jinja2 must render."""
+    def __call__(self, variables: Mapping[str, Any], source: bytes = b"") -> str | None:
+        """The text; None where jinja2 must render. `source` is JSON that holds the client's part of the variables."""
         try:
-            encoded = _encode(variables)
+            source = source or _encode(variables)
         except Exception:  # not plain JSON
             return None
         # U+001C..1F are white space for Python only. JSON writes them, and their neighbours, so.
-        if b"\\u001" in encoded or (self._ascii_only and not encoded.isascii()):
+        if b"\\u001" in source or (self._ascii_only and (b"\\u" in source or not source.isascii())):
             return None
         if not self.kinds.issuperset(kinds_of(variables, floats="floats" not in self.kinds)):
             return None
-        used: dict[str, Any] = {}
-        for name, value in variables.items():
-            if name in _ALWAYS or (name in self._constants and self._constants[name] is value):
-                used[name] = value
-            elif name in self.given:
-                if not isinstance(value, bool | str | int) or _has_float(value):
+        used = {name: variables[name] for name in _ALWAYS if name in variables}
+        if len(variables) != self._usual or not self._constants.items() <= variables.items():
+            for name, value in variables.items():
+                if name in _ALWAYS or (name in self._constants and self._constants[name] is value):
+                    continue
+                if name in self.given and self._knows(value):
+                    used[name] = value
+                elif name in self._words:
                     return None
-                used[name] = value
-            elif name in self._words:
-                return None
-        return self.attempt(used)
-
-    def attempt(self, variables: Mapping[str, Any]) -> str | None:
-        """minijinja's text, None where it raises."""
         try:
-            return self._render(variables)
+            return self._render(used)
         except Exception:  # its own, or what a filter raised
             return None
+
+    def _knows(self, value: Any) -> bool:
+        """Whether a variable's value is like those that were tried."""
+        if isinstance(value, str):
+            return not _SEPARATORS.search(value) and (value.isascii() or not self._ascii_only)
+        return isinstance(value, int) and not _has_float(value)
 
     def _render(self, variables: Mapping[str, Any]) -> str:
         text: str = self._environment.render_template("chat", **variables)
@@ -159,7 +163,7 @@ class FastTemplate:
         except RequestError as error:
             refusal = error
         try:
-            text = self._render(variables)
+            text = self._render({n: v for n, v in variables.items() if n not in self._constants})
         except Exception as error:
             if refusal is not None:
                 raise refusal from error

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fastfront.errors import RequestError
+from fastfront.flow import ChatInput
 from fastfront.prompt.content_format import ContentFormat
 
 #: Content part types that are text, and the key that holds it.
@@ -240,13 +241,15 @@ def tool_definitions(tools: list[Any] | None) -> list[Message] | None:
     return out
 
 
-def weight(*values: Any) -> int:
-    """The work that JSON values make: their size as JSON, with each quote counted five times for what is around it."""
-    try:
-        encoded = _encode(values)
-    except Exception:  # what is not plain JSON may cost anything
-        return sys.maxsize
-    return len(encoded) + 4 * encoded.count(b'"')
+def weight(chat: ChatInput) -> int:
+    """The work that a chat makes: its size as JSON, with each quote counted five times for what is around it."""
+    source = chat.source
+    if not source:
+        try:
+            source = _encode((chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs))
+        except Exception:  # what is not plain JSON may cost anything
+            return sys.maxsize
+    return len(source) + 4 * source.count(b'"')
 
 
 def _wrong(where: str, problem: str, value: Any) -> RequestError:

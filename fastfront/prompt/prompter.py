@@ -119,7 +119,7 @@ class Prompter:
         """As `chat`, without a task; None for what would hold the event loop."""
         if self._own_template(chat) is not None or self._must_mark(chat):
             return None
-        if weight(chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs) > self._light:
+        if weight(chat) > self._light:
             return None
         return self._chat(chat, limits or self.limits(), False)
 

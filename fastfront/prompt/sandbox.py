@@ -17,6 +17,8 @@ from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
 from fastfront.prompt.formats.jinja import JinjaFormat
 
+# What of a chat the worker process does without.
+_STAYS = ("chat_template", "source")
 MAX_SOURCE = 256 * 1024  # characters
 MAX_OUTPUT = 16 * 1024 * 1024  # characters
 MAX_MEMORY = 1024 * 1024 * 1024  # bytes of address space
@@ -43,7 +45,7 @@ class TemplateSandbox:
         job = json.dumps(
             {
                 "source": source,
-                "chat": chat._replace(chat_template=None)._asdict(),
+                "chat": {name: value for name, value in chat._asdict().items() if name not in _STAYS},
                 "special_tokens": self._format.special_tokens,
                 "default_kwargs": self._format.default_kwargs,
                 "content_format": self._format.content_format,

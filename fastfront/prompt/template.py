@@ -88,14 +88,17 @@ class ChatTemplate:
         self.source = source
         self.tree = tree
         #: A second renderer, asked first; it gives None where this one must render.
-        self.fast: Callable[[Mapping[str, Any]], str | None] | None = None
+        self.fast: Callable[[Mapping[str, Any], bytes], str | None] | None = None
         #: Whether the template itself tells developer messages from others.
         self.knows_developer = "'developer'" in source or '"developer"' in source
 
-    def render(self, variables: Mapping[str, Any]) -> str:
-        """The prompt text; raises RequestError with the template's own words when it refuses the conversation."""
+    def render(self, variables: Mapping[str, Any], source: bytes = b"") -> str:
+        """The prompt text; raises RequestError with the template's own words when it refuses the conversation.
+
+        `source` is JSON that holds the client's part of the variables, empty where there is none.
+        """
         if self.fast is not None:
-            text = self.fast(variables)
+            text = self.fast(variables, source)
             if text is not None:
                 return text
         return self.render_exactly(variables)

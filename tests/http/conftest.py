@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
+from msgspec.structs import asdict
 
 from fastfront import errors
 from fastfront.fast import Flusher
@@ -172,7 +173,7 @@ class Gate:
 
 async def echo(request: HttpRequest, reply: Reply) -> None:
     """Answers with the request."""
-    seen = request._asdict() | {"body": request.body.hex()}
+    seen = asdict(request) | {"body": request.body.hex()}
     reply.send(200, json.dumps(seen).encode())
 
 

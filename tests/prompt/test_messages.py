@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastfront.errors import RequestError
+from fastfront.flow import ChatInput
 from fastfront.prompt.content_format import ContentFormat
 from fastfront.prompt.messages import conversation, developer_as_system, tool_definitions, weight
 
@@ -165,14 +166,15 @@ def test_tool_definitions() -> None:
 
 
 def test_weight() -> None:
-    assert weight([{"content": "x" * 1000}]) < 1100
-    assert weight([{"content": "世" * 1000}]) > 3000
-    assert weight(["x"] * 1000) > 10_000
-    assert weight({"bad": "\ud800"}) > 2**60
+    assert 1000 < weight(ChatInput([{"content": "x" * 1000}])) < 1200
+    assert weight(ChatInput([{"content": "世" * 1000}])) > 3000
+    assert weight(ChatInput([], documents=[{"x": ["x"] * 1000}])) > 10_000
+    assert weight(ChatInput([{"bad": "\ud800"}])) > 2**60
+    assert weight(ChatInput([{"content": "x"}], source=b'{"messages": [{"content": "x"}]}')) == 32 + 4 * 6
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]
-    assert weight(nested) > 2**60
+    assert weight(ChatInput([{"content": nested}])) > 2**60
 
 
 JSON = st.recursive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastfront.prompt.formats.dsml import (
@@ -57,7 +58,7 @@ class DeepSeekV32Format(DeepSeekFormat):
     content_format = "string"
 
     def write(
-        self, messages: list[Message], tools: list[Message] | None, kwargs: dict[str, Any], generate: bool
+        self, messages: list[Message], tools: list[Message] | None, kwargs: Mapping[str, Any], generate: bool
     ) -> str:
         """The whole prompt."""
         thinking = bool(kwargs.get("thinking") or kwargs.get("enable_thinking"))

@@ -6,6 +6,7 @@ turns it off.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastfront.prompt.formats.dsml import (
@@ -79,7 +80,7 @@ class DeepSeekV4Format(DeepSeekFormat):
     content_format = "openai"
 
     def write(
-        self, messages: list[Message], tools: list[Message] | None, kwargs: dict[str, Any], generate: bool
+        self, messages: list[Message], tools: list[Message] | None, kwargs: Mapping[str, Any], generate: bool
     ) -> str:
         """The whole prompt."""
         asked_for = [kwargs[name] for name in ("thinking", "enable_thinking") if name in kwargs]

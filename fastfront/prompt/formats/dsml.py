@@ -39,7 +39,7 @@ class DeepSeekFormat(ABC):
 
     @abstractmethod
     def write(
-        self, messages: list[Message], tools: list[Message] | None, kwargs: dict[str, Any], generate: bool
+        self, messages: list[Message], tools: list[Message] | None, kwargs: Mapping[str, Any], generate: bool
     ) -> str:
         """The whole prompt; `generate` says whether the model's turn is opened at its end."""
 

@@ -58,7 +58,7 @@ class JinjaFormat:
         template, variables = self.prepare(chat)
         if chat.continue_final_message:
             return _render_open_ended(template, variables)
-        return template.render(variables)
+        return template.render(variables, chat.source)
 
     def prepare(self, chat: ChatInput) -> tuple[ChatTemplate, dict[str, Any]]:
         """The template and its variables; raises RequestError for what the format refuses."""
@@ -72,11 +72,14 @@ class JinjaFormat:
         template = self.choose(chat.chat_template, tools is not None)
         messages = conversation(chat.messages, self.format_of(template), self.model)
         check_some(messages)
-        if not template.knows_developer and any(message["role"] == "developer" for message in messages):
-            messages = developer_as_system(messages)
+        if not template.knows_developer:
+            for message in messages:
+                if message["role"] == "developer":
+                    messages = developer_as_system(messages)
+                    break
         variables = {
             **self.special_tokens,
-            **{name: value for name, value in kwargs.items() if name not in _NOT_VARIABLES},
+            **({name: value for name, value in kwargs.items() if name not in _NOT_VARIABLES} if kwargs else kwargs),
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": chat.add_generation_prompt,

@@ -8,8 +8,10 @@ from typing import Any
 from fastfront.errors import RequestError
 
 
-def template_kwargs(defaults: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def template_kwargs(defaults: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Defaults of the server under what the request gives; null and "auto" leave a default as it is."""
+    if not asked:
+        return defaults
     for name in ("messages", "conversation", "return_assistant_tokens_mask"):
         if asked.get(name):
             raise RequestError(f"`{name}` must not be in chat_template_kwargs.", param=f"chat_template_kwargs.{name}")

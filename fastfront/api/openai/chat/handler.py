@@ -32,7 +32,7 @@ def chat_completions(state: ApiState) -> Handler:
         if (dead := state.dead()) is not None:
             raise dead
         prepare(state, body)
-        prompt = await plan_prompt(state, body).made()
+        prompt = await plan_prompt(state, body, request.body).made()
         request_id = public_id("chatcmpl-", request.headers, body.request_id)
         n = 1 if body.n is None else body.n
         wanted, _ = wanted_tokens(body)

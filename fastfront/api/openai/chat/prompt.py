@@ -33,8 +33,8 @@ class PromptPlan(NamedTuple):
         return await self.prompter.chat(self.chat, self.limits)
 
 
-def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
-    """What the prompt will be made of; RequestError for limits that no prompt can meet."""
+def plan_prompt(state: RenderState, body: ChatRequest, source: bytes = b"") -> PromptPlan:
+    """What the prompt will be made of; RequestError for limits that no prompt can meet. `source` is the body's JSON."""
     prompter = state.pipeline.prompter
     wanted, name = wanted_tokens(body)
     limits = prompter.limits(
@@ -54,6 +54,7 @@ def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
         body.continue_final_message,
         body.add_special_tokens,
         body.safe_user_text,
+        source,
     )
     return PromptPlan(prompter, limits, chat, _reused_ids(body))
 

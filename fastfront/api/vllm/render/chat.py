@@ -24,7 +24,7 @@ def render_chat(state: RenderState) -> Handler:
         check_chat(body, state.settings, state.limits)
         check_model(body.model, state.pipeline.info.names, state.limits)
         prepare(state, body)
-        plan = plan_prompt(state, body)
+        plan = plan_prompt(state, body, request.body)
         prompt = None if body.return_token_offsets else plan.now()
         if prompt is None:
             return later(request, reply, body, plan)
