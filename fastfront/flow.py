@@ -51,21 +51,21 @@ Handler = Callable[[HttpRequest, Reply], Work | None]
 # --- prompt ----------------------------------------------------------------------------------------------------------
 
 
-class Prompt(NamedTuple):
+class Prompt(msgspec.Struct, frozen=True):
     """A prompt as token ids, and the text it was made from where there was one."""
 
     token_ids: list[int]
     text: str | None = None
 
 
-class ChatInput(NamedTuple):
+class ChatInput(msgspec.Struct, frozen=True):
     """What of a chat request decides its prompt; messages and tools are plain JSON objects."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     documents: list[dict[str, Any]] | None = None
     chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] = {}  # noqa: RUF012  (nobody writes to it)
+    chat_template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False

@@ -20,7 +20,7 @@ from fastfront.api.state import ApiState, Limits
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineRequestError, WireError
 from fastfront.fast import Router, Vocab
-from fastfront.flow import EngineRequest, HttpRequest
+from fastfront.flow import EngineRequest, HttpRequest, Prompt
 from fastfront.parse.registry import Format, choose
 from fastfront.pipeline import CHOICES_A_TURN, Pipeline
 from fastfront.process import vocabulary
@@ -39,7 +39,7 @@ class BytePrompter(CharPrompter):
 
     async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Any:
         prompt = await super().text(text)
-        return prompt._replace(token_ids=list(text.encode()))
+        return Prompt(list(text.encode()), prompt.text)
 
 
 def array(frames: list[bytes], apart: bool, code: str, shape: list[int], values: Sequence[float]) -> list[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import minijinja
 import msgspec
 from jinja2 import nodes
+from msgspec.structs import asdict
 
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
@@ -86,9 +87,12 @@ class FastTemplate:
         except Exception:  # not plain JSON
             return None
         # U+001C..1F are white space for Python only. JSON writes them, and their neighbours, so.
-        if b"\\u001" in source or (self._ascii_only and (b"\\u" in source or not source.isascii())):
+        if b"\\" in source and (b"\\u001" in source or (self._ascii_only and b"\\u" in source)):
             return None
-        if not self.kinds.issuperset(kinds_of(variables, floats="floats" not in self.kinds)):
+        if self._ascii_only and not source.isascii():
+            return None
+        kinds = kinds_of(variables, floats="floats" not in self.kinds)
+        if kinds and not kinds <= self.kinds:
             return None
         used = {name: variables[name] for name in _ALWAYS if name in variables}
         if len(variables) != self._usual or not self._constants.items() <= variables.items():
@@ -119,7 +123,7 @@ class FastTemplate:
         refused: set[str] = set()
         seen: set[str] = set()
         rich: list[Mapping[str, Any]] = []
-        for chat in sorted(probes.chats(), key=lambda chat: len(kinds_of(chat._asdict()))):
+        for chat in sorted(probes.chats(), key=lambda chat: len(kinds_of(asdict(chat)))):
             try:
                 variables = prepare(chat)
                 kinds = kinds_of(variables)
@@ -188,7 +192,8 @@ def kinds_of(variables: Mapping[str, Any], *, floats: bool = True) -> set[str]:
             kinds.add("tool calls" if role == "tool" else "other roles")
         if len(message) > 2:
             kinds.update(_KEYS.get(key, "") for key in message)
-    kinds.discard("")
+    if kinds:
+        kinds.discard("")
     if floats and _has_float((variables["tools"], variables["documents"], variables["messages"])):
         kinds.add("floats")
     return kinds

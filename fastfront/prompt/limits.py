@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from fastfront.errors import RequestError
 
 Side = Literal["left", "right"]
 
 
-class PromptLimits(NamedTuple):
+class PromptLimits(msgspec.Struct, frozen=True):
     """Limits of one request's prompt, in tokens. `max_length` None: no limit at all (tokenize)."""
 
     max_length: int | None

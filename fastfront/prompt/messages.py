@@ -252,5 +252,10 @@ def weight(chat: ChatInput) -> int:
     return len(source) + 4 * source.count(b'"')
 
 
+def is_light(chat: ChatInput, most: int) -> bool:
+    """Whether the weight is `most` at most; of a short JSON that is plain without counting."""
+    return 0 < 5 * len(chat.source) <= most or weight(chat) <= most
+
+
 def _wrong(where: str, problem: str, value: Any) -> RequestError:
     return RequestError(f"{where} {problem}.", param=where, value=type(value).__name__)

@@ -10,6 +10,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from fastfront import env
 from fastfront.errors import ConfigError, RequestError, StartError
 from fastfront.flow import ChatInput, ModelInfo, Prompt
@@ -30,7 +32,7 @@ from fastfront.prompt.limits import (
     prompt_limits,
     truncate,
 )
-from fastfront.prompt.messages import weight
+from fastfront.prompt.messages import is_light
 from fastfront.prompt.mistral import AnyTokenizer, MistralTokenizer, load_mistral
 from fastfront.prompt.plain import PlainEncoder
 from fastfront.prompt.safe_text import Marks, SafeText
@@ -88,6 +90,7 @@ class Prompter:
         self._trusts = trust_request_chat_template
         self._is_safe = safe_user_text
         self._sandbox = sandbox
+        self._usual = PromptLimits(info.max_model_len)
         # What weighs more goes to a worker thread, which costs some 50 us more and leaves the loop alone.
         self._light = min(tokenizer.light, format.light if isinstance(format, JinjaFormat) else LIGHT)
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="prompt")
@@ -107,6 +110,10 @@ class Prompter:
         truncation_side: str | None = None,
     ) -> PromptLimits:
         """The limits of one request; raises RequestError where its fields cannot be met by any prompt."""
+        if max_tokens is None and truncate_prompt_tokens is None and truncation_side is None:
+            if self._usual.max_length != self.info.max_model_len:
+                self._usual = PromptLimits(self.info.max_model_len)
+            return self._usual
         return prompt_limits(
             self.info.max_model_len,
             max_tokens=max_tokens,
@@ -119,7 +126,7 @@ class Prompter:
         """As `chat`, without a task; None for what would hold the event loop."""
         if self._own_template(chat) is not None or self._must_mark(chat):
             return None
-        if weight(chat) > self._light:
+        if not is_light(chat, self._light):
             return None
         return self._chat(chat, limits or self.limits(), False)
 
@@ -137,7 +144,7 @@ class Prompter:
             if not isinstance(self.format, JinjaFormat) or self._sandbox is None:
                 raise RequestError("The model's chat format takes no template.", param="chat_template")
             if source in self.format.templates:
-                chat = chat._replace(chat_template=source)
+                chat = replace(chat, chat_template=source)
             else:
                 text = await self._foreign(self._sandbox, source, chat, marks)
                 if marks is None:
@@ -147,7 +154,7 @@ class Prompter:
 
     async def _foreign(self, sandbox: TemplateSandbox, source: str, chat: ChatInput, marks: Marks | None) -> str:
         try:
-            return await sandbox.render(source, chat._replace(chat_template=None))
+            return await sandbox.render(source, replace(chat, chat_template=None))
         except RequestError as error:
             raise error if marks is None else marks.readable(error) from error
 
@@ -228,7 +235,7 @@ class Prompter:
 
     def _checked(self, prompt: Prompt, limits: PromptLimits) -> Prompt:
         if limits.truncate_to is not None:
-            prompt = prompt._replace(token_ids=truncate(prompt.token_ids, limits))
+            prompt = Prompt(truncate(prompt.token_ids, limits), prompt.text)
         check_length(len(prompt.token_ids), limits)
         return prompt
 

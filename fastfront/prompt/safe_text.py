@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tokenizers
+from msgspec.structs import replace
 from tokenizers.models import BPE
 
 from fastfront.errors import RequestError
@@ -110,7 +111,7 @@ class SafeText:
         marks = self._marks(parts)
         kwargs = {name: self._marked(value, marks, name) for name, value in chat.chat_template_kwargs.items()}
         rest = {name: self._marked(parts[name], marks) for name in ("messages", "tools", "documents")}
-        return chat._replace(**rest, chat_template_kwargs=kwargs, source=b""), marks
+        return replace(chat, **rest, chat_template_kwargs=kwargs, source=b""), marks
 
     def encode(self, rendered: str, marks: Marks, add_special_tokens: bool, keep: int | None = None) -> list[int]:
         """Ids of a text rendered from a marked conversation; `keep` cuts it at the left, as the tokenizer would."""

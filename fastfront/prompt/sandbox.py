@@ -13,6 +13,8 @@ import json
 import sys
 from typing import Any
 
+from msgspec.structs import asdict
+
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
 from fastfront.prompt.formats.jinja import JinjaFormat
@@ -45,7 +47,7 @@ class TemplateSandbox:
         job = json.dumps(
             {
                 "source": source,
-                "chat": {name: value for name, value in chat._asdict().items() if name not in _STAYS},
+                "chat": {name: value for name, value in asdict(chat).items() if name not in _STAYS},
                 "special_tokens": self._format.special_tokens,
                 "default_kwargs": self._format.default_kwargs,
                 "content_format": self._format.content_format,

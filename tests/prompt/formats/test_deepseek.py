@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
@@ -134,10 +135,10 @@ def test_developer_messages_stay_when_thoughts_go() -> None:
 def test_endings(name: str) -> None:
     chat = ChatInput([USER], chat_template_kwargs={"thinking": False}, add_generation_prompt=False)
     assert FORMATS[name].render(chat) == "<｜begin▁of▁sentence｜><｜User｜>q"
-    begun = chat._replace(messages=[USER, {"role": "assistant", "content": "a"}])
+    begun = replace(chat, messages=[USER, {"role": "assistant", "content": "a"}])
     whole = FORMATS[name].render(begun)
     assert whole == "<｜begin▁of▁sentence｜><｜User｜>q<｜Assistant｜></think>a<｜end▁of▁sentence｜>"
-    assert whole == FORMATS[name].render(begun._replace(continue_final_message=True)) + "<｜end▁of▁sentence｜>"
+    assert whole == FORMATS[name].render(replace(begun, continue_final_message=True)) + "<｜end▁of▁sentence｜>"
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tokenizers
+from msgspec.structs import replace
 
 from fastfront.errors import RequestError, StartError
 from fastfront.flow import ChatInput
@@ -165,9 +166,9 @@ def test_a_whole_prompt(harmony: Callable[..., HarmonyFormat], tokenizer: tokeni
 
 def test_endings(harmony: Callable[..., HarmonyFormat], tokenizer: tokenizers.Tokenizer) -> None:
     chat = ChatInput([{"role": "user", "content": "q"}, {"role": "assistant", "content": "begun"}])
-    closed = harmony().render(chat._replace(add_generation_prompt=False))
+    closed = harmony().render(replace(chat, add_generation_prompt=False))
     assert written(closed, tokenizer).endswith("<|channel|>final<|message|>begun<|end|>")
-    going_on = harmony().render(chat._replace(add_generation_prompt=False, continue_final_message=True))
+    going_on = harmony().render(replace(chat, add_generation_prompt=False, continue_final_message=True))
     assert going_on == closed[:-1]
     for messages in (chat.messages[:1], [*chat.messages, {"role": "assistant", "content": "", "reasoning": "r"}]):
         with pytest.raises(RequestError) as caught:
@@ -215,7 +216,7 @@ def test_reasoning_effort(harmony: Callable[..., HarmonyFormat], tokenizer: toke
     ids = harmony(default_kwargs={"reasoning_effort": "high"}).render(chat)
     assert "Reasoning: high" in written(ids, tokenizer)
     with pytest.raises(RequestError, match="reasoning_effort='none' is not supported"):
-        harmony().render(chat._replace(chat_template_kwargs={"reasoning_effort": "none"}))
+        harmony().render(replace(chat, chat_template_kwargs={"reasoning_effort": "none"}))
 
 
 def test_a_tokenizer_without_the_control_tokens(tokenizer: tokenizers.Tokenizer) -> None:

@@ -116,7 +116,7 @@ def request(source: random.Random, any_tools: Callable[[random.Random], list[Jso
 
 
 def as_input(body: Json) -> ChatInput:
-    fields = {name: body[name] for name in body if name in ChatInput._fields}
+    fields = {name: body[name] for name in body if name in ChatInput.__struct_fields__}
     effort = body.get("reasoning_effort")
     kwargs = {"reasoning_effort": effort, "enable_thinking": effort != "none"} if effort else {}
     return ChatInput(**fields, chat_template_kwargs=kwargs)

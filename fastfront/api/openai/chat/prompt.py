@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.chat.validate import wanted_tokens
@@ -12,7 +14,7 @@ from fastfront.errors import RequestError
 from fastfront.flow import ChatInput, Prompt
 
 
-class PromptPlan(NamedTuple):
+class PromptPlan(msgspec.Struct):
     """A prompt to be made of a conversation, or of ids that are there already."""
 
     prompter: Prompter
