@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: So many takeovers of one identity within so many seconds are a quarrel of two living peers.
 QUARREL_TAKEOVERS, QUARREL_SECONDS = 3, 30.0
+#: Messages of one turn of the loop that wait for each other: to wake a peer costs more than to write.
+JOINED = 16
 
 
 class Peer(asyncio.Protocol):
@@ -34,6 +36,8 @@ class Peer(asyncio.Protocol):
         self._server = server
         self._codec = Codec(server.kind, server.max_message)
         self._deadline: asyncio.TimerHandle | None = None
+        self._unsent: list[bytes] = []
+        self._unsent_messages = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
@@ -72,9 +76,20 @@ class Peer(asyncio.Protocol):
         self._server._lost(self, reason)
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Sends a message; what the peer does not take at once waits."""
-        for piece in encode_message(frames):
-            self.transport.write(piece)
+        """Sends a message, with others of this turn of the loop; what the peer does not take at once waits."""
+        self._unsent += encode_message(frames)
+        self._unsent_messages += 1
+        if self._unsent_messages == 1:
+            asyncio.get_running_loop().call_soon(self.flush)
+        elif self._unsent_messages >= JOINED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits for the turn to end."""
+        pieces, self._unsent = self._unsent, []
+        self._unsent_messages = 0
+        if pieces and not self.transport.is_closing():
+            self.transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def close(self, reason: str) -> None:
         """Ends the connection at once; what waits to be written is lost."""
@@ -155,6 +170,7 @@ class ZmtpServer:
             server.close()
         for peer in list(self._connections):
             peer.reason = peer.reason or "this side closes"
+            peer.flush()
             peer.transport.close()
         self._named.clear()
 

@@ -125,9 +125,9 @@ class Connection(asyncio.Protocol):
         else:
             self._end()
 
-    def flush_soon(self) -> None:
-        """Flushes all outboxes at the end of this turn of the loop."""
-        self._server.flush_soon()
+    def flush_later(self) -> None:
+        """Sees to it that what is in outboxes goes out soon, even if nobody flushes them."""
+        self._server.flush_later()
 
     def drop(self, reset: bool = False) -> None:
         """Cancels what runs and closes at once."""

@@ -57,8 +57,8 @@ class Channel(Protocol):
     def answered(self, keep_alive: bool) -> None:
         """The answer is complete: serve the next request, or close."""
 
-    def flush_soon(self) -> None:
-        """Flushes all outboxes at the end of this turn of the loop."""
+    def flush_later(self) -> None:
+        """Sees to it that what is in outboxes goes out soon, even if nobody flushes them."""
 
     def drop(self, reset: bool = False) -> None:
         """Cancels what runs and closes at once; with `reset` the client sees an error, not an end."""
@@ -143,7 +143,7 @@ class Exchange:
             outbox.set_direct(False)  # answers before this one are still on their way
         outbox.raw(head)
         self._outbox = outbox
-        channel.flush_soon()
+        channel.flush_later()
         return outbox
 
     def close_stream(self) -> None:

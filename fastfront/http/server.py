@@ -24,6 +24,8 @@ from fastfront.http.settings import Settings
 
 #: How often deadlines are looked at, at most and at least (s).
 TICK_S = (0.5, 0.01)
+#: How long the head of a stream waits for the first event.
+HEAD_WAIT_S = 0.02
 #: How long cancelled handlers get to end at a stop (s).
 CANCEL_S = 5.0
 
@@ -136,11 +138,11 @@ class Server:
         self._active.add(task)
         task.add_done_callback(partial(self._handled, work))  # a task cancelled before its first step runs no `finally`
 
-    def flush_soon(self) -> None:
-        """Flushes all outboxes at the end of this turn of the loop."""
+    def flush_later(self) -> None:
+        """Flushes all outboxes soon. A stream's head can wait for its first event, which saves a system call."""
         if not self._flush_planned:
             self._flush_planned = True
-            self.loop.call_soon(self._flush)
+            self.loop.call_later(HEAD_WAIT_S, self._flush)
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
