@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -19,8 +20,13 @@ MODULES = sorted(
 #: What a command that does not serve must not load.
 HEAVY = ("torch", "zmq", "vllm", "sglang", "transformers", "numpy", "tokenizers", "jinja2", "uvloop")
 
+#: Modules that need torch, which not every installation has.
+WITH_TORCH = [name for name in MODULES if name.startswith("fastfront.engine.torch.")]
+
 FRESH = """
 import importlib, json, os, sys
+for name in sys.argv[2:]:
+    importlib.import_module(name)
 failed = {}
 for name in json.loads(sys.argv[1]):
     child = os.fork()
@@ -37,18 +43,29 @@ sys.exit(bool(failed))
 """
 
 
-@pytest.mark.parametrize("native", ["0", "auto"])
-def test_every_module_alone(native: str) -> None:
-    """Each in a fork of an interpreter that has imported nothing of fastfront."""
+def import_alone(modules: list[str], *before: str, native: str = "auto") -> None:
+    """Each in a fork of an interpreter that has imported nothing of fastfront, only `before`."""
     done = subprocess.run(
-        [sys.executable, "-c", FRESH, json.dumps(MODULES)],
+        [sys.executable, "-c", FRESH, json.dumps(modules), *before],
         cwd=ROOT, env={**os.environ, "FASTFRONT_NATIVE": native}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("native", ["0", "auto"])
+def test_every_module_alone(native: str) -> None:
+    import_alone([name for name in MODULES if name not in WITH_TORCH], native=native)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is an optional part")
+def test_every_module_of_the_engine_alone() -> None:
+    import_alone(WITH_TORCH, "torch")
+
+
 @pytest.mark.parametrize(
-    "argv", [["--version"], ["serve", "--help"], ["render", "--help"], ["frontend", "--help"]], ids=" ".join
+    "argv",
+    [["--version"], *([command, "--help"] for command in ("serve", "render", "frontend", "bench"))],
+    ids=" ".join,
 )
 def test_light_commands_load_nothing_heavy(argv: list[str]) -> None:
     code = (

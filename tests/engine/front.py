@@ -12,7 +12,7 @@ import zmq
 
 pack = msgspec.msgpack.encode
 unpack = msgspec.msgpack.decode
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 DEAD = b"ENGINE_CORE_DEAD"
 
 
@@ -33,8 +33,8 @@ def array(value: list[Any], frames: list[bytes]) -> list[float]:
     """The numbers in `[dtype, shape, data]`."""
     dtype, _, data = value
     raw = bytes(frames[data] if isinstance(data, int) else data.data)
-    code = {"<i4": "i", "int32": "i", "<f4": "f", "float32": "f"}[dtype]
-    return list(struct.unpack(f"<{len(raw) // 4}{code}", raw))
+    code = {"<i4": "i", "int32": "i", "<f4": "f", "float32": "f", "<i8": "q"}[dtype]
+    return list(struct.unpack(f"<{len(raw) // struct.calcsize(code)}{code}", raw))
 
 
 class Front:

@@ -16,22 +16,8 @@ from fastfront.engine.mock.lane import Lane, Plain, Ring
 from fastfront.engine.mock.options import Options
 from fastfront.engine.mock.play import Play, drawn, scripted
 from fastfront.engine.mock.request import FatalError, Request, check
-from fastfront.engine.mock.wire import FINISH, FULL, NIL, SHORT, Arrays, array_header, pack
-
-#: A client's number, and the frames for it.
-Message = tuple[int, list[bytes]]
-
-
-class Part:
-    """One client's outputs of one step, as they come together."""
-
-    __slots__ = ("arrays", "count", "done", "pieces")
-
-    def __init__(self, inline_below: int) -> None:
-        self.count = 0
-        self.pieces: list[bytes] = []
-        self.arrays = Arrays(inline_below)
-        self.done: list[str] = []
+from fastfront.engine.rank.frames import FINISH, FULL, NIL, SHORT, Message, pack
+from fastfront.engine.rank.parts import Part, Parts
 
 
 class Core:
@@ -55,7 +41,6 @@ class Core:
         self.frozen = False
         #: For the statistics of a core in a wave (wire b.3).
         self.wave_step: tuple[int, int] = (0, 0)
-        self._packed_index = pack(index)
         self._scripts = scripts
         self._say = say
         self._ids: set[str] = set()
@@ -127,14 +112,12 @@ class Core:
 
     def abort_all(self) -> list[Message]:
         """Ends every request by the engine's own will: each gets an output that says so."""
-        parts: dict[int, Part] = {}
+        parts = self._parts()
         for request_id in sorted(self._ids):
             client = self._drop(request_id)
             if client is not None:
-                part = self._part(parts, client)
-                part.count += 1
-                part.pieces.append(self.layout.output([request_id, [], None, None, None, FINISH["abort"]]))
-                part.done.append(request_id)
+                parts.add(client, self.layout.output([request_id, [], None, None, None, FINISH["abort"]]))
+                parts.of(client).done.append(request_id)
         return self._messages(parts, finished=True)
 
     def _drop(self, request_id: str) -> int | None:
@@ -159,7 +142,7 @@ class Core:
 
     def step(self) -> list[Message]:
         """One step: a message to each client whose requests gave something."""
-        parts: dict[int, Part] = {}
+        parts = self._parts()
         if not self.frozen:
             if self._waiting and not self.paused:
                 self._start()
@@ -167,15 +150,15 @@ class Core:
             if self._plays:
                 for play in list(self._plays.values()):
                     if not play.idle:
-                        self._turn(play, self._part(parts, play.request.client))
+                        self._turn(play, parts.of(play.request.client))
             for client, lane in self._lanes.items():
                 if lane.members:
-                    self._run(lane, self._part(parts, client))
+                    self._run(lane, parts.of(client))
             if self._late:
                 for request_id, (client, left) in list(self._late.items()):
-                    self._be_late(request_id, left, self._part(parts, client))
+                    self._be_late(request_id, left, parts.of(client))
         if not parts and self.options.stats and self._shown is not None and self.counts != self._shown:
-            self._part(parts, 0)
+            parts.of(0)
         return self._messages(parts, finished=self.options.data_parallel_size > 1)
 
     def _start(self) -> None:
@@ -263,26 +246,12 @@ class Core:
     def _cached(self, request: Request) -> int:
         return max(0, min(self.options.cached_tokens, len(request.prompt) - 1))
 
-    def _part(self, parts: dict[int, Part], client: int) -> Part:
-        part = parts.get(client)
-        if part is None:
-            part = parts[client] = Part(self.options.inline_below)
-        return part
+    def _parts(self) -> Parts:
+        return Parts(self.index, self.layout, self.options.inline_below)
 
-    def _messages(self, parts: dict[int, Part], *, finished: bool) -> list[Message]:
-        if not parts:
-            return []
-        shown = NIL
-        if self.options.stats:
-            shown = pack(self._fresh_statistics())
-        messages: list[Message] = []
-        for client, part in parts.items():
-            body = array_header(part.count) + b"".join(part.pieces)
-            done = part.done if finished and part.done else None
-            frame = self.layout.outputs(self._packed_index, body, shown, time.monotonic(), done)
-            messages.append((client, [frame, *part.arrays.frames]))
-            shown = NIL
-        return messages
+    def _messages(self, parts: Parts, *, finished: bool) -> list[Message]:
+        stats = pack(self._fresh_statistics()) if parts and self.options.stats else NIL
+        return parts.messages(stats, finished=finished)
 
     def _fresh_statistics(self) -> dict[str, Any]:
         """SchedulerStats with what is new since the last ones that were shown."""

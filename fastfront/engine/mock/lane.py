@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fastfront.engine.mock.request import Request
-from fastfront.engine.mock.wire import Layout, pack
+from fastfront.engine.rank.frames import Layout, pack
 
 SIZE = 8192
 

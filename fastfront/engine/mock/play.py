@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastfront.engine.mock.lane import SIZE, Ring
 from fastfront.engine.mock.request import Request
-from fastfront.engine.mock.wire import FINISH, Arrays
+from fastfront.engine.rank.frames import FINISH, Arrays
 
 
 class Turn(NamedTuple):
@@ -34,6 +35,34 @@ def scripted(steps: list[list[int]]) -> Iterator[list[int]]:
     """The steps of a script, each made a list of its own."""
     for ids in steps:
         yield list(ids)
+
+
+def made_up(
+    arrays: Arrays,
+    ids: list[int],
+    top: int,
+    vocab: int,
+    names: tuple[str, str] = ("<i4", "<f4"),
+    rivals: list[int] | None = None,
+) -> list[Any]:
+    """Made-up log-probabilities of `ids`: the id itself, then id+1, id+2, ... at -0.5, -1.5, -2.5, ...
+
+    `top` -1 asks for the whole vocabulary: the id, then every id from 0. Generated tokens travel under numpy's
+    type names, prompt tokens under torch's ("int32", "float32"). Where `rivals` are given, those follow the id.
+    """
+    width = (vocab if top < 0 else top) + 1
+    if rivals is not None:
+        width = len(rivals) + 1
+        rows = [t for own in ids for t in (own, *rivals)]
+    else:
+        rows = [t if k == 0 else (k - 1 if top < 0 else t + k) for t in ids for k in range(width)]
+    values = [-0.5 - k for _ in ids for k in range(width)]
+    return [
+        arrays.pack(names[0], [len(ids), width], struct.pack(f"<{len(rows)}i", *rows)),
+        arrays.pack(names[1], [len(ids), width], struct.pack(f"<{len(values)}f", *values)),
+        arrays.pack(names[0], [len(ids)], struct.pack(f"<{len(ids)}i", *[1] * len(ids))),
+        None,
+    ]
 
 
 class Play:
@@ -94,9 +123,9 @@ class Play:
             finish, reason = self._finish, self._stop_reason
         fields: list[Any] = [self.request.id, ids, None, None, None, FINISH[finish] if finish else None, reason]
         if self._logprobs is not None or self._rivals is not None:
-            fields[2] = arrays.logprobs(ids, self._logprobs or 0, self._vocab, rivals=self._rivals)
+            fields[2] = made_up(arrays, ids, self._logprobs or 0, self._vocab, rivals=self._rivals)
         if self._prompt_logprobs is not None and self.request.prompt:
             prompt = self.request.prompt[1:]
-            fields[3] = [*arrays.logprobs(prompt, self._prompt_logprobs, self._vocab, ("int32", "float32")), None]
+            fields[3] = [*made_up(arrays, prompt, self._prompt_logprobs, self._vocab, ("int32", "float32")), None]
             self._prompt_logprobs = None
         return Turn(fields, finish is not None)

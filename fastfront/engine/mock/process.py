@@ -1,47 +1,33 @@
-"""The mock engine's process: its ranks, one loop over them, and the ways it ends.
-
-Ends with 0 on SIGTERM or SIGINT (running requests get an abort output, as from a real engine) and, if it was started as
-a child (`local`), when its parent is gone; with 1 after ENGINE_CORE_DEAD or a handshake that failed; by SIGKILL with
-`crash_after`.
-"""
+"""The mock engine's process: its ranks, one loop over them, and the faults it was told to have."""
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import socket as sockets
-import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 import msgspec
-import zmq
 
-from fastfront.engine.mock.core import Core, Message
+from fastfront.engine.mock.core import Core
 from fastfront.engine.mock.lane import Ring
 from fastfront.engine.mock.options import Options
-from fastfront.engine.mock.rank import LINGER_MS, Rank
-from fastfront.engine.mock.request import FatalError, UnreadableError, read_add, read_list
-from fastfront.engine.mock.utility import Call, Desk
+from fastfront.engine.mock.request import FatalError, read_add
+from fastfront.engine.mock.stats import BLOCK_SIZE, BLOCKS
+from fastfront.engine.mock.utility import Methods
 from fastfront.engine.mock.waves import Lockstep, Member
-from fastfront.engine.mock.wire import ABORT, ADD, FULL, MALFORMED, READY, SHORT, START_DP_WAVE, UTILITY, unpack
+from fastfront.engine.rank.desk import Desk
+from fastfront.engine.rank.frames import FULL, SHORT, Message, unpack
+from fastfront.engine.rank.process import Process as RankProcess
+from fastfront.engine.rank.process import check_client
+from fastfront.engine.rank.request import UnreadableError
+from fastfront.engine.rank.sockets import LINGER_MS, Rank, registration
 from fastfront.errors import ConfigError
 
-HANDSHAKE_S = 600
-IDLE_MS = 1000
-POLLIN = int(zmq.POLLIN)
-
-
-class Stopped(Exception):
-    """The process shall end; `code` is its exit status."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+#: Not msgpack: 0xc1 is no type.
+MALFORMED = b"\x94\x00\x91\xc1\xc0"
 
 
 class Seat:
@@ -51,8 +37,34 @@ class Seat:
         self.rank = rank
         self.core = Core(engine.options, rank.index, engine.ring, scripts, engine.say)
         self.member = Member(self.core, rank.tell)
-        self.desk = Desk(self.core, self.send, engine.resumed)
+        self._options = engine.options
+        methods = Methods(self.core, self.send, engine.resumed)
+        self.desk = Desk(rank.index, methods, self.send, full=engine.options.full_arrays)
+        self.call, self.abort, self.abort_all = self.desk.call, self.core.abort, self.core.abort_all
+        self.start_wave = self.member.on_start
         self._told = (0, 0)
+
+    def registration(self) -> dict[str, Any]:
+        """EngineCoreReadyResponse."""
+        return registration(
+            index=self.rank.index,
+            stats_address=self.rank.stats_address,
+            dtype="bfloat16",
+            instance="mock",
+            max_model_len=self._options.max_model_len,
+            num_blocks=BLOCKS,
+            block_size=BLOCK_SIZE,
+            max_num_seqs=self._options.max_num_seqs,
+            max_num_batched_tokens=8192,
+            data_parallel_size=self._options.data_parallel_size,
+        )
+
+    def add(self, payload: list[bytes]) -> None:
+        """ADD."""
+        request = read_add(payload, strict=self._options.strict)
+        check_client(self.rank, request.client)
+        self.core.add(request)
+        self.member.on_add(request.wave)
 
     def send(self, message: Message) -> None:
         """Sends what the core or the desk has made."""
@@ -60,28 +72,24 @@ class Seat:
 
     def tell_counts(self) -> None:
         """Tells the coordinator how many requests run and wait, if that has changed."""
-        if self.core.counts != self._told:
+        if self.rank.coordinator is not None and self.core.counts != self._told:
             self._told = self.core.counts
             self.rank.tell([self.core.index, [], self.core.statistics(), time.monotonic()])
 
 
-class Process:
-    """All ranks of one mock engine process."""
+class Process(RankProcess[Seat]):
+    """All ranks of one mock engine process; with `crash_after` it ends by SIGKILL."""
 
     def __init__(self, options: Options) -> None:
+        super().__init__("mock engine", local=options.local)
         self.options = options
         self.ring = Ring(options.token_limit, options.seed, FULL if options.full_arrays else SHORT)
+        if options.data_parallel_size > 1:
+            self.parallel_config_hash = "mock"
         self._record: TextIO | None = None
-        self._parent = os.getppid()
         self._sent = 0
-        self._signalled = False
         faults = (options.die_after, options.crash_after, options.malformed_after)
         self._faulty = faults != (None, None, None)
-        self._wake, self._waker = sockets.socketpair()
-        self._waker.setblocking(False)
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._poller = zmq.Poller()
-        self._poller.register(self._wake.fileno(), zmq.POLLIN)
         scripts: dict[str, Any] = {}
         try:
             if options.scripts:
@@ -90,117 +98,43 @@ class Process:
                 self._record = Path(options.record).open("a")  # noqa: SIM115 - open as long as the process runs
         except (OSError, ValueError) as error:
             raise ConfigError(f"mock engine: {error}") from error
-        indices = range(options.index, options.index + options.data_parallel_size)
-        self.seats = [Seat(self, Rank(self._context, options, index), scripts) for index in indices]
+        for index in range(options.index, options.index + options.data_parallel_size):
+            rank = Rank(self.context, options.handshake, index, local=options.local)
+            self.seats.append(Seat(self, rank, scripts))
         self.lockstep = Lockstep([seat.member for seat in self.seats]) if options.moe else None
-
-    def say(self, line: str) -> None:
-        """A line for whoever reads the log."""
-        sys.stderr.write(f"mock engine: {line}\n")
-        sys.stderr.flush()
 
     def resumed(self) -> None:
         """A rank's pause is over."""
         if self.lockstep:
             self.lockstep.resumed()
 
-    # --- start and end --------------------------------------------------------------------------------------------
-
-    def run(self) -> int:
-        """Joins, serves, ends; returns the exit status. To be called once, from the main thread."""
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        fd = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        linger = 500
-        try:
-            self._join()
-            while True:
-                self._turn()
-        except Stopped as stopped:
-            if stopped.code:
-                linger = LINGER_MS
-            return stopped.code
-        finally:
-            signal.set_wakeup_fd(fd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self._close(linger)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signalled = True
-
-    def _close(self, linger: int) -> None:
-        for seat in self.seats:
-            seat.rank.close(linger)
-        self._context.term()
-        self._wake.close()
-        self._waker.close()
+    def close(self, linger_ms: int) -> None:
+        """Closes all sockets and the record."""
+        super().close(linger_ms)
         if self._record:
             self._record.close()
 
-    def _check_end(self) -> None:
-        """Stopped if a signal has come or the parent is gone."""
-        if self._signalled:
-            for seat in self.seats:
-                if seat.rank.clients:
-                    for message in seat.core.abort_all():
-                        seat.send(message)
-            raise Stopped(0)
-        if self.options.local and os.getppid() != self._parent:
-            raise Stopped(0)
-
-    def _await(self, socket: zmq.Socket[bytes], what: str) -> None:
-        """Returns when `socket` has a message."""
-        poller = zmq.Poller()
-        poller.register(socket, zmq.POLLIN)
-        poller.register(self._wake.fileno(), zmq.POLLIN)
-        end = time.monotonic() + HANDSHAKE_S
-        while not dict(poller.poll(IDLE_MS)).get(socket):
-            self._check_end()
-            if time.monotonic() > end:
-                self.say(f"no {what} came in {HANDSHAKE_S} s")
-                raise Stopped(1)
-
-    def _join(self) -> None:
-        for seat in self.seats:
-            seat.rank.hello()
-        for seat in self.seats:
-            self._await(seat.rank.handshake, "init message")
-            try:
-                seat.rank.register()
-            except (msgspec.MsgspecError, KeyError, TypeError, zmq.ZMQError) as error:
-                self.say(f"an init message that cannot be used: {error!r}")
-                raise Stopped(1) from error
-        for seat in self.seats:
-            if seat.rank.coordinator is not None:
-                self._await(seat.rank.coordinator, "READY of the coordinator")
-                if seat.rank.coordinator.recv() != READY:
-                    self.say("the coordinator's first message was not READY")
-                    raise Stopped(1)
-                self._poller.register(seat.rank.coordinator, zmq.POLLIN)
-            seat.rank.ready()
-            for socket in seat.rank.inputs:
-                self._poller.register(socket, zmq.POLLIN)
-
     # --- one turn -------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Reads what has come, and steps once, for at least `step_ms`, or idles."""
         began = time.monotonic()
         if self.lockstep:
             self.lockstep.before_input()
         for seat in self.seats:
-            self._read(seat)
+            self.read(seat)
+            seat.tell_counts()
         if not self._can_step():
             for seat in self.seats:
                 seat.desk.after_step()
-            self._poller.poll(IDLE_MS)
-            self._check_end()
+            self.idle()
             return
         self._step()
         if self.options.step_ms:
             pause = self.options.step_ms / 1000 - (time.monotonic() - began)
             if pause > 0:
-                select.select([self._wake], [], [], pause)
-        self._check_end()
+                self.pause(pause)
+        self.check_end()
 
     def _can_step(self) -> bool:
         stall = self.options.stall_after
@@ -217,8 +151,7 @@ class Process:
                     self._fail(seat)
                 seat.rank.send(*message)
                 self._sent += 1
-            if seat.rank.coordinator is not None:
-                seat.tell_counts()
+            seat.tell_counts()
             if seat.desk.pending:
                 seat.desk.after_step()
         if self.lockstep:
@@ -232,46 +165,28 @@ class Process:
             self._sent += 1
             seat.rank.send(0, [MALFORMED])
         if self._sent == self.options.die_after:
-            self._die(seat, f"died after {self._sent} messages, as told")
+            self.die(seat, f"died after {self._sent} messages, as told")
         if self._sent == self.options.crash_after:
-            self._close(LINGER_MS)
+            self.close(LINGER_MS)
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def _die(self, seat: Seat, why: str) -> None:
-        self.say(why)
-        seat.rank.send_dead()
-        raise Stopped(1)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def _read(self, seat: Seat) -> None:
-        """Takes all that has come in for one rank."""
-        for socket in seat.rank.inputs:
-            while seat.rank.inputs and waiting(socket):
-                self._take(seat, socket.recv_multipart())
-        coordinator = seat.rank.coordinator
-        if coordinator is not None:
-            while waiting(coordinator):
-                self._take(seat, coordinator.recv_multipart())
-            seat.tell_counts()
-
-    def _take(self, seat: Seat, frames: list[bytes]) -> None:
-        kind, *payload = frames
-        if kind == READY:
-            return
+    def take(self, seat: Seat, frames: list[bytes]) -> None:
+        """One message; what breaks a real engine breaks this one if it is `strict`."""
         try:
-            self._keep(kind, payload)
-            self._obey(seat, kind, payload)
-        except UnreadableError as error:
-            self.say(f"rank {seat.rank.index} cannot read a message: {error}")
-            if self.options.strict:
-                for socket in seat.rank.inputs:
-                    self._poller.unregister(socket)
-                seat.rank.go_deaf()
+            super().take(seat, frames)
         except FatalError as error:
-            self._die(seat, f"rank {seat.rank.index}: {error}")
+            self.die(seat, f"rank {seat.rank.index}: {error}")
 
-    def _keep(self, kind: bytes, payload: list[bytes]) -> None:
+    def unreadable(self, seat: Seat, error: UnreadableError) -> None:
+        """Says so, and reads on unless it is `strict`."""
+        super().unreadable(seat, error)
+        if self.options.strict:
+            self.go_deaf(seat)
+
+    def obey(self, seat: Seat, kind: bytes, payload: list[bytes]) -> None:
+        """Records a message and does what it says."""
         if self._record:
             try:
                 line = {"kind": kind[0], "body": unpack(payload[0])}
@@ -279,37 +194,7 @@ class Process:
                 raise UnreadableError(str(error)) from error
             self._record.write(json.dumps(line, default=repr) + "\n")
             self._record.flush()
-
-    def _obey(self, seat: Seat, kind: bytes, payload: list[bytes]) -> None:
-        if kind == ADD:
-            request = read_add(payload, strict=self.options.strict)
-            self._check_client(seat, request.client)
-            seat.core.add(request)
-            seat.member.on_add(request.wave)
-        elif kind == ABORT:
-            seat.core.abort(read_list(payload, "ABORT"))
-        elif kind == UTILITY:
-            body = read_list(payload, "UTILITY")
-            if len(body) != 4:
-                raise UnreadableError("UTILITY: not [client, call id, method, arguments]")
-            self._check_client(seat, body[0])
-            seat.desk.call(Call(*body))
-        elif kind == START_DP_WAVE:
-            body = read_list(payload, "START_DP_WAVE")
-            if len(body) != 2 or not isinstance(body[0], int):
-                raise UnreadableError("START_DP_WAVE: not [wave, engine to exclude]")
-            seat.member.on_start(*body)
-        else:
-            raise UnreadableError(f"unknown kind {kind[:16]!r}")
-
-    def _check_client(self, seat: Seat, client: object) -> None:
-        if not isinstance(client, int) or not 0 <= client < seat.rank.clients:
-            raise UnreadableError(f"client {client} of {seat.rank.clients}")
-
-
-def waiting(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message has come."""
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & POLLIN)
+        super().obey(seat, kind, payload)
 
 
 def run(options: Options) -> int:

@@ -1,35 +1,15 @@
-"""The utility calls of a mock engine (wire e): what each does to the core, and what it answers.
-
-A name that is not a method here fails as one that a real engine does not have. An answer may come later: a method then
-returns `Later`, and whoever steps the core asks it after each step.
-"""
+"""The utility calls of a mock engine (wire e): what each does to the core, and what it answers."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from fastfront.engine.mock.core import Core, Message
-from fastfront.engine.mock.wire import pack
+from fastfront.engine.mock.core import Core
+from fastfront.engine.rank.desk import Later
+from fastfront.engine.rank.frames import Message
 
 PAUSE_MODES = ("abort", "wait", "keep")
-
-
-class Later(NamedTuple):
-    """An answer that waits until `ready`; `then` makes it."""
-
-    ready: Callable[[], bool]
-    then: Callable[[], Any]
-
-
-class Call(NamedTuple):
-    """One UTILITY message."""
-
-    client: int
-    call_id: int
-    method: str
-    args: list[Any]
 
 
 class Methods:
@@ -147,53 +127,3 @@ class Methods:
         raise RuntimeError("LoRA is not enabled.")
 
     remove_lora = pin_lora = add_lora
-
-
-class Desk:
-    """Takes calls and sees that each gets its answer."""
-
-    def __init__(self, core: Core, send: Callable[[Message], None], resumed: Callable[[], None]) -> None:
-        self._core = core
-        self._methods = Methods(core, send, resumed)
-        self._send = send
-        #: Calls that wait.
-        self.pending: list[tuple[Call, Later]] = []
-
-    def call(self, call: Call) -> None:
-        """Answers at once, or later."""
-        self._settle(call, lambda: self._method(call.method)(*call.args))
-
-    def after_step(self) -> None:
-        """Answers the calls that waited for what has come about now."""
-        pending, self.pending = self.pending, []
-        for call, later in pending:
-            if later.ready():
-                self._settle(call, later.then)
-            else:
-                self.pending.append((call, later))
-
-    def refuse(self, call: Call) -> None:
-        """The answer to a call that comes while the engine shuts down."""
-        self._answer(call, "Server shutting down", None)
-
-    def _method(self, name: str) -> Callable[..., Any]:
-        method = None if name.startswith("_") else getattr(self._methods, name, None)
-        if method is None:
-            raise AttributeError(f"'EngineCoreProc' object has no attribute '{name}'")
-        return method  # type: ignore[no-any-return]
-
-    def _settle(self, call: Call, work: Callable[[], Any]) -> None:
-        try:
-            result = work()
-        except Exception as error:  # as a real engine: whatever fails is told to the caller
-            self._answer(call, f"Call to {call.method} method failed: {error}", None)
-            return
-        if isinstance(result, Later):
-            self.pending.append((call, result))
-        else:
-            self._answer(call, None, [None, result])
-
-    def _answer(self, call: Call, failure: str | None, result: list[Any] | None) -> None:
-        full = self._core.options.full_arrays
-        fields = [self._core.index, [], None, time.monotonic(), [call.call_id, failure, result]]
-        self._send((call.client, [pack(fields + [None] * 4 if full else fields)]))

@@ -4,41 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import zmq
 
-from fastfront.engine.mock.options import Options
-from fastfront.engine.mock.stats import BLOCK_SIZE, BLOCKS
-from fastfront.engine.mock.wire import DEAD, pack, unpack
+from fastfront.engine import wire
+from fastfront.engine.rank.frames import pack
 
 LINGER_MS = 4000
 
-
-class Addresses(msgspec.Struct):
-    """Where the frontend told the engine to connect (wire b.2)."""
-
-    inputs: list[str]
-    outputs: list[str]
-    coordinator_input: str | None = None
-    coordinator_output: str | None = None
-    frontend_stats_publish_address: str | None = None
+Socket = zmq.Socket[bytes]
 
 
 class Rank:
-    """The sockets of one data-parallel rank; `hello`, then `register` once the init message is there, then `ready`."""
+    """The sockets of one data-parallel rank: `hello`, `take_init` once that message is there, `register`, `ready`."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], options: Options, index: int) -> None:
+    def __init__(self, context: zmq.Context[Socket], handshake: str, index: int, *, local: bool) -> None:
         self.index = index
-        self.inputs: list[zmq.Socket[bytes]] = []
-        self.coordinator: zmq.Socket[bytes] | None = None
-        self._options = options
+        self.inputs: list[Socket] = []
+        self.coordinator: Socket | None = None
+        #: Where the frontend wants to be told the coordinator's statistics from.
+        self.stats_address: str | None = None
         self._context = context
-        self._identity = index.to_bytes(2, "little")
-        self._outputs: list[zmq.Socket[bytes]] = []
-        self._coordinator_out: zmq.Socket[bytes] | None = None
-        self.handshake = self._connect(zmq.DEALER, options.handshake)
+        self._local = local
+        self._identity = wire.identity(index)
+        self._to = wire.Addresses([], [])
+        self._outputs: list[Socket] = []
+        self._coordinator_out: Socket | None = None
+        self.handshake = self._connect(zmq.DEALER, handshake)
 
-    def _connect(self, kind: int, address: str) -> zmq.Socket[bytes]:
+    def _connect(self, kind: int, address: str) -> Socket:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.SNDHWM, 0)
@@ -48,35 +41,37 @@ class Rank:
         socket.connect(address)
         return socket
 
-    def _status(self, status: str) -> dict[str, Any]:
-        return {"status": status, "local": self._options.local, "headless": not self._options.local}
+    def _say(self, status: str, parallel_config_hash: str | None = None) -> None:
+        told = wire.HandshakeStatus(status, self._local, not self._local, parallel_config_hash)
+        self.handshake.send(wire.encode(told))
 
     def hello(self) -> None:
         """Says that this rank is there."""
-        self.handshake.send(pack(self._status("HELLO")))
+        self._say(wire.HELLO)
 
-    def register(self) -> None:
-        """Reads the init message, connects to all that it names and sends the registration on every input."""
-        init = unpack(self.handshake.recv())
-        to = msgspec.convert(init["addresses"], Addresses)
+    def take_init(self) -> None:
+        """Reads where to connect; WireError."""
+        self._to = wire.decode(self.handshake.recv(), wire.HandshakeInit).addresses
+        self.stats_address = self._to.frontend_stats_publish_address
+
+    def register(self, registration: dict[str, Any]) -> None:
+        """Connects to all that the init message named and says on every input what this rank is; ZMQError."""
+        to = self._to
         if to.coordinator_input:
             self.coordinator = self._connect(zmq.XSUB, to.coordinator_input)
             self.coordinator.send(b"\x01")
         if to.coordinator_output:
             self._coordinator_out = self._connect(zmq.PUSH, to.coordinator_output)
         self._outputs = [self._connect(zmq.PUSH, address) for address in to.outputs]
-        registration = pack(registered(self._options, self.index, to.frontend_stats_publish_address))
+        body = pack(registration)
         for address in to.inputs:
             socket = self._connect(zmq.DEALER, address)
-            socket.send(registration)
+            socket.send(body)
             self.inputs.append(socket)
 
-    def ready(self) -> None:
+    def ready(self, parallel_config_hash: str | None = None) -> None:
         """Tells the handshake's owner that this rank serves now."""
-        status = self._status("READY")
-        if self._options.data_parallel_size > 1:
-            status["parallel_config_hash"] = "mock"
-        self.handshake.send(pack(status))
+        self._say(wire.READY, parallel_config_hash)
 
     @property
     def clients(self) -> int:
@@ -94,7 +89,7 @@ class Rank:
     def send_dead(self) -> None:
         """The sentinel, to every client."""
         for socket in self._outputs:
-            socket.send(DEAD)
+            socket.send(wire.ENGINE_CORE_DEAD)
 
     def tell(self, fields: list[Any]) -> None:
         """One message to the coordinator, if there is one."""
@@ -114,32 +109,44 @@ class Rank:
                 socket.close(linger=linger_ms)
 
 
-def registered(options: Options, index: int, stats_address: str | None) -> dict[str, Any]:
-    """EngineCoreReadyResponse (wire d.9)."""
+def registration(
+    *,
+    index: int,
+    stats_address: str | None,
+    dtype: str,
+    instance: str,
+    max_model_len: int,
+    num_blocks: int,
+    block_size: int,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    data_parallel_size: int = 1,
+) -> dict[str, Any]:
+    """EngineCoreReadyResponse (wire d.9) of an engine that is parallel at most over data; `num_blocks` to give out."""
     return {
-        "max_model_len": options.max_model_len,
-        "num_gpu_blocks": BLOCKS,
-        "block_size": BLOCK_SIZE,
+        "max_model_len": max_model_len,
+        "num_gpu_blocks": num_blocks,
+        "block_size": block_size,
         "dp_stats_address": stats_address,
-        "dtype": "bfloat16",
+        "dtype": dtype,
         "vllm_version": "0.32.0",
         "world_size": 1,
-        "data_parallel_size": options.data_parallel_size,
+        "data_parallel_size": data_parallel_size,
         "tensor_parallel_size": 1,
         "pipeline_parallel_size": 1,
         "decode_context_parallel_size": 1,
         "data_parallel_rank": index,
-        "max_num_seqs": options.max_num_seqs,
-        "max_num_batched_tokens": 8192,
-        "instance_id": "mock",
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "instance_id": instance,
         "supports_lora": False,
         "max_loras": 0,
         "mamba_block_size": None,
-        "kv_cache_size_tokens": BLOCKS * BLOCK_SIZE,
-        "kv_cache_max_concurrency": BLOCKS * BLOCK_SIZE / options.max_model_len,
+        "kv_cache_size_tokens": num_blocks * block_size,
+        "kv_cache_max_concurrency": num_blocks * block_size / max_model_len,
         "kv_events_config": None,
         "weight_transfer_backend": None,
         "enable_sleep_mode": True,
         "supports_draft_weight_updates": False,
-        "effective_attention_block_size": BLOCK_SIZE,
+        "effective_attention_block_size": block_size,
     }

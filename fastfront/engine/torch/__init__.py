@@ -1,0 +1,1 @@
+"""The built-in engine: Llama, Qwen2, Qwen3 and Mistral on torch, behind the wire that vLLM's engines speak."""
