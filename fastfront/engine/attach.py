@@ -22,6 +22,7 @@ from fastfront.engine.wire import Addresses
 from fastfront.errors import StartError
 from fastfront.fast import Flusher, Router
 from fastfront.flow import ModelInfo
+from fastfront.progress import wants_bar
 
 if TYPE_CHECKING:
     from fastfront.engine.coordinator import CoordinatorClient, InProcessCoordinator
@@ -52,7 +53,9 @@ def attach(config: Config, info: ModelInfo, router: Router, flusher: Flusher) ->
     """The attachment that the configuration asks for; nothing is opened yet."""
     if isinstance(config.engine, InheritedConfig):
         return Inherited(config.engine, info, router, flusher)
-    return Owned(config.engine, info, router, flusher)
+    # vLLM finds the model by its name; the built-in engine looks for nothing.
+    place = config.model.place if config.engine.kind == "torch" else None
+    return Owned(config.engine, place or info.root, info, router, flusher)
 
 
 class Inherited:
@@ -88,8 +91,11 @@ class Inherited:
 class Owned:
     """`serve`: this process owns the handshake (wire b.2)."""
 
-    def __init__(self, config: EngineConfig, info: ModelInfo, router: Router, flusher: Flusher) -> None:
+    def __init__(
+        self, config: EngineConfig, model: str, info: ModelInfo, router: Router, flusher: Flusher
+    ) -> None:
         self._config = config
+        self._model = model
         self._info = info
         self._coordinator: InProcessCoordinator | None = None
         self._handshake: Handshake | None = None
@@ -142,12 +148,14 @@ class Owned:
 
     async def _spawn(self, port: int, fail: Fail) -> None:
         config = self._config
-        launch = Launch(
-            self._info.root, config.host, port, config.size, config.size_local, config.arguments, config.python
-        )
+        words = config.arguments.get(config.kind, ())
+        launch = Launch(self._model, config.host, port, config.size, config.size_local, words, config.python)
         command = command_for(config.kind, launch)
         log.info("starting the engine: %s", shlex.join(command))
-        self._supervisor = Supervisor(command, lambda ended: fail(StartError(str(ended))))
+        environment = env.for_child(FASTFRONT_PROGRESS="bar" if wants_bar() else "lines")
+        self._supervisor = Supervisor(
+            command, lambda ended: fail(StartError(ended.reason or str(ended))), environment=environment
+        )
         await self._supervisor.start()
 
     def _all_local(self) -> bool:

@@ -14,18 +14,16 @@ import ctypes
 import os
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from fastfront.engine.said import Said
 from fastfront.errors import ConfigError, StartError
 
 #: How long a child has after SIGTERM (s).
 GRACE_S = 30.0
 #: How long what a child has left behind has after SIGTERM (s), and how often it is looked for.
 LEFTOVER_S, LOOK_S = 5.0, 0.05
-#: Lines of standard error that are kept, and the bytes of one.
-TAIL_LINES, TAIL_LINE_BYTES = 20, 2000
 PR_SET_PDEATHSIG = 1
 
 
@@ -65,7 +63,21 @@ def mock_command(launch: Launch) -> list[str]:
     ]
 
 
-COMMANDS: dict[str, Callable[[Launch], list[str]]] = {"vllm": vllm_command, "mock": mock_command}
+def torch_command(launch: Launch) -> list[str]:
+    """The built-in engine, which is one rank."""
+    host = f"[{launch.host}]" if ":" in launch.host else launch.host
+    return [
+        *(sys.executable, "-m", "fastfront.engine.torch", launch.model, "--local"),
+        *("--handshake", f"tcp://{host}:{launch.port}"),
+        *launch.arguments,
+    ]
+
+
+COMMANDS: dict[str, Callable[[Launch], list[str]]] = {
+    "torch": torch_command,
+    "vllm": vllm_command,
+    "mock": mock_command,
+}
 
 
 def command_for(kind: str, launch: Launch) -> list[str]:
@@ -80,6 +92,8 @@ class Exit(NamedTuple):
 
     code: int
     last_lines: tuple[str, ...]
+    #: Why it ended, in its own words.
+    reason: str | None = None
 
     def __str__(self) -> str:
         how = f"exit code {self.code}" if self.code >= 0 else f"signal {-self.code} ({_signal_name(-self.code)})"
@@ -118,30 +132,24 @@ class _Child(asyncio.SubprocessProtocol):
     def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.closed = asyncio.Event()
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._rest = b""
+        self.said = Said()
 
     def process_exited(self) -> None:
         self.ended.set()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Passes the child's standard error on to ours, and keeps its last lines."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # ours may be closed
-            sys.stderr.buffer.write(data)
-            sys.stderr.buffer.flush()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[-TAIL_LINE_BYTES:]
-        self.tail.extend(_text(line) for line in lines if line.strip())
+        """Passes the child's standard error on to ours."""
+        _pass_on(self.said.feed(data))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if self._rest.strip():
-            self.tail.append(_text(self._rest))
-            self._rest = b""
+        _pass_on(self.said.finish())
         self.closed.set()
 
 
-def _text(line: bytes) -> str:
-    return line[-TAIL_LINE_BYTES:].decode("utf-8", "replace").rstrip()
+def _pass_on(data: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # ours may be closed
+        sys.stderr.buffer.write(data)
+        sys.stderr.buffer.flush()
 
 
 class Supervisor:
@@ -204,7 +212,7 @@ class Supervisor:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(child.closed.wait(), 1.0)
         transport.close()
-        ended = Exit(code, tuple(child.tail))
+        ended = Exit(code, tuple(child.said.tail), child.said.reason)
         if not self._stopping:
             self._on_exit(ended)
         return ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -53,7 +54,8 @@ def bind_tcp(host: str | None, port: int, *, reuse_port: bool = False) -> Listen
         sock.bind(address)
     except OSError as error:
         sock.close()
-        raise StartError(f"cannot listen on {where}: {error.strerror}") from error
+        hint = "; --port takes another one (0: any that is free)" if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen on {where}: {error.strerror}{hint}") from error
     return Listener(sock)
 
 

@@ -1,4 +1,4 @@
-"""Finds a model's small files (configs, tokenizer, chat templates) in a folder or on the hub, and reads them."""
+"""Reads a model's small files (configs, tokenizer, chat templates), or what a GGUF file says in place of them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastfront.errors import StartError
-from fastfront.prompt.modes import choose_mode, is_mistral, mistral_file
+from fastfront.gguf_file import GgufFile, is_gguf, read_gguf
+from fastfront.prompt import gguf_model
+from fastfront.prompt.folder import read_object, read_templates
+from fastfront.prompt.gguf_tokenizer import tokenizer_json
+from fastfront.prompt.hub import Wish, find_folder
+from fastfront.prompt.modes import choose_mode, mistral_file
 
-#: All that a frontend needs of a model; weights are never fetched.
-WANTED = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "chat_templates/*.jinja",
-    "params.json",
-    "tekken.json",
-    "tokenizer.model.v*",
-)
 #: The context length of Mistral's models whose params.json does not say it.
 MISTRAL_LENGTH = 128_000
+
+#: A folder, or the header of a GGUF file.
+Source = Path | GgufFile
 
 
 class ModelFiles(NamedTuple):
     """What the files of a model say. A dict is empty, `generation_config` None, where the file is not there."""
 
     name: str
-    folder: Path
-    tokenizer_path: Path
+    #: The tokenizer's file, or the text of the tokenizer.json that there would be, had a GGUF one.
+    tokenizer: Path | str
     config: dict[str, Any]
     generation_config: dict[str, Any] | None
     tokenizer_config: dict[str, Any]
@@ -55,35 +49,49 @@ def read_model_files(
     download_dir: str | None = None,
     token: str | bool | None = None,
 ) -> ModelFiles:
-    """Reads all files of `model` (a folder or a hub name); raises StartError that names what was tried."""
-    folder = find_folder(model, revision=revision, download_dir=download_dir, token=token)
-    text_folder = folder
+    """Reads all files of `model` (a folder, a GGUF file or a hub name); raises StartError that names what was tried."""
+
+    def find(name: str, at: str | None, need_config: bool = False) -> Source:
+        local = Path(name).expanduser()
+        if local.is_file() and is_gguf(local):
+            return read_gguf(local)
+        return find_folder(name, Wish(at, download_dir, token, need_config))
+
+    source = find(model, revision, True)
+    texts = source
     if tokenizer is not None and tokenizer != model:
-        text_folder = find_folder(
-            tokenizer, revision=tokenizer_revision, download_dir=download_dir, token=token, need_config=False
-        )
-    elif tokenizer_revision is not None and tokenizer_revision != revision and not Path(model).is_dir():
-        text_folder = find_folder(model, revision=tokenizer_revision, download_dir=download_dir, token=token)
-    config = _merged(_config(folder), hf_overrides or {})
-    mode = choose_mode(tokenizer_mode, config, text_folder)
-    tokenizer_path = _tokenizer_path(text_folder, mode)
-    generation_folder = folder
-    if generation_config not in ("auto", "vllm"):
-        generation_folder = find_folder(generation_config, download_dir=download_dir, token=token, need_config=False)
-        if not (generation_folder / "generation_config.json").is_file():
-            raise StartError(f"no generation_config.json in {generation_folder} (--generation-config)")
-    tokenizer_config = _read_object(text_folder / "tokenizer_config.json") or {}
-    return ModelFiles(
-        name=model,
-        folder=folder,
-        tokenizer_path=tokenizer_path,
-        config=config,
-        generation_config=_read_object(generation_folder / "generation_config.json"),
-        tokenizer_config=tokenizer_config,
-        special_tokens_map=_read_object(text_folder / "special_tokens_map.json") or {},
-        templates=_templates(text_folder, tokenizer_config),
-        mode=mode,
-    )
+        texts = find(tokenizer, tokenizer_revision)
+    elif tokenizer_revision is not None and tokenizer_revision != revision and not Path(model).exists():
+        texts = find(model, tokenizer_revision, True)
+    config = _merged(_config(source), hf_overrides or {})
+    if generation_config in ("auto", "vllm"):
+        generation = _generation_config(source)
+    else:
+        generation = _generation_config(find(generation_config, None))
+        if generation is None:
+            raise StartError(f"no generation_config.json in {generation_config} (--generation-config)")
+    mode = choose_mode(tokenizer_mode, config, texts if isinstance(texts, Path) else texts.path)
+    return ModelFiles(model, config=config, generation_config=generation, mode=mode, **_texts(texts, mode))
+
+
+def _texts(source: Source, mode: str) -> dict[str, Any]:
+    """The fields of ModelFiles that are about texts."""
+    if isinstance(source, Path):
+        tokenizer_config = read_object(source / "tokenizer_config.json") or {}
+        return {
+            "tokenizer": _tokenizer_path(source, mode),
+            "tokenizer_config": tokenizer_config,
+            "special_tokens_map": read_object(source / "special_tokens_map.json") or {},
+            "templates": read_templates(source, tokenizer_config),
+        }
+    if mode == "mistral":
+        raise StartError(f"no tekken.json and no tokenizer.model.v* in {source.path} (--tokenizer-mode mistral)")
+    return {
+        "tokenizer": json.dumps(tokenizer_json(source)),
+        "tokenizer_config": gguf_model.tokenizer_config(source),
+        "special_tokens_map": {},
+        "templates": gguf_model.templates(source),
+    }
 
 
 def _tokenizer_path(folder: Path, mode: str) -> Path:
@@ -100,98 +108,22 @@ def _tokenizer_path(folder: Path, mode: str) -> Path:
     raise StartError(f"no tokenizer.json in {folder}{hint}")
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    """config.json, else what of Mistral's params.json a frontend must know."""
-    config = _read_object(folder / "config.json")
-    params = _read_object(folder / "params.json") if config is None else None
+def _config(source: Source) -> dict[str, Any]:
+    """config.json, else what of Mistral's params.json, or of a GGUF file, a frontend must know."""
+    if not isinstance(source, Path):
+        return gguf_model.config(source)
+    config = read_object(source / "config.json")
+    params = read_object(source / "params.json") if config is None else None
     if params is None:
         return config or {}
     length = params.get("max_position_embeddings") or params.get("max_seq_len") or MISTRAL_LENGTH
     return {"model_type": "mistral", "vocab_size": params.get("vocab_size"), "max_position_embeddings": length}
 
 
-def find_folder(
-    name: str,
-    *,
-    revision: str | None = None,
-    download_dir: str | None = None,
-    token: str | bool | None = None,
-    need_config: bool = True,
-) -> Path:
-    """The local folder of a model: `name` itself when it is one, else its snapshot from the hub, cache first."""
-    local = Path(name).expanduser()
-    if local.is_dir():
-        if need_config and not _has_config(local):
-            raise StartError(f"the folder {local} holds no config.json")
-        return local
-    if local.exists():
-        raise StartError(f"{name} is a file; a model is a folder with config.json and tokenizer.json, or a hub name")
-    return _from_hub(name, revision, download_dir, token, need_config)
-
-
-def _from_hub(
-    name: str, revision: str | None, download_dir: str | None, token: str | bool | None, need_config: bool
-) -> Path:
-    import huggingface_hub
-    from huggingface_hub.errors import HFValidationError
-
-    problems: list[str] = []
-    partial: Path | None = None
-    for local_only in (True, False):
-        try:
-            folder = Path(
-                huggingface_hub.snapshot_download(
-                    name,
-                    revision=revision,
-                    cache_dir=download_dir,
-                    token=token,
-                    allow_patterns=list(WANTED),
-                    local_files_only=local_only,
-                )
-            )
-        except HFValidationError as error:
-            raise StartError(f"{name!r} is neither a folder here nor a hub name: {error}") from error
-        except Exception as error:  # the hub's client raises errors of several HTTP libraries
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            problems.append(f"{'cache' if local_only else 'hub'}: {reason}")
-            continue
-        # A cache filled by another program may lack the template: only the hub can tell whether there is one.
-        if local_only and not _complete(folder, need_config) and not huggingface_hub.constants.HF_HUB_OFFLINE:
-            problems.append(f"cache: {folder} is incomplete")
-            partial = folder
-            continue
-        return folder
-    if partial is not None and ((partial / "tokenizer.json").is_file() or mistral_file(partial) is not None):
-        return partial
-    at = f" at revision {revision}" if revision else ""
-    raise StartError(f"cannot find the model {name!r}{at}: no such folder; " + "; ".join(problems))
-
-
-def _has_config(folder: Path) -> bool:
-    return (folder / "config.json").is_file() or (folder / "params.json").is_file()
-
-
-def _complete(folder: Path, need_config: bool) -> bool:
-    if need_config and not _has_config(folder):
-        return False
-    if is_mistral(folder):
-        return True
-    if not (folder / "tokenizer.json").is_file():
-        return False
-    return bool(_templates(folder, _read_object(folder / "tokenizer_config.json") or {}))
-
-
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, None when there is no such file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise StartError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise StartError(f"{path} holds {type(value).__name__}, not a JSON object")
-    return value
+def _generation_config(source: Source) -> dict[str, Any] | None:
+    if not isinstance(source, Path):
+        return gguf_model.generation_config(source)
+    return read_object(source / "generation_config.json")
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -200,35 +132,3 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         below = out.get(key)
         out[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return out
-
-
-def _templates(folder: Path, tokenizer_config: dict[str, Any]) -> dict[str, str]:
-    """Templates by name: files win over tokenizer_config.json, as in transformers."""
-    found: dict[str, str] = {}
-    main = folder / "chat_template.jinja"
-    try:
-        if main.is_file():
-            found["default"] = main.read_text(encoding="utf-8")
-        for path in sorted((folder / "chat_templates").glob("*.jinja")):
-            found[path.stem] = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise StartError(f"cannot read the chat templates of {folder}: {error}") from error
-    if found:
-        return found
-    inside = tokenizer_config.get("chat_template")
-    if isinstance(inside, str):
-        found["default"] = inside
-    elif isinstance(inside, list):
-        for entry in inside:
-            if not (isinstance(entry, dict) and isinstance(entry.get("template"), str)):
-                raise StartError(f"chat_template in {folder}/tokenizer_config.json is not a list of named templates")
-            found[str(entry.get("name", "default"))] = entry["template"]
-    elif isinstance(inside, dict):
-        found.update({str(name): text for name, text in inside.items() if isinstance(text, str)})
-    processor = (_read_object(folder / "chat_template.json") or {}).get("chat_template")
-    if isinstance(processor, str):
-        # A multimodal processor's own template goes before the tokenizer's, except with tools.
-        if "default" in found:
-            found.setdefault("tool_use", found["default"])
-        found["default"] = processor
-    return found

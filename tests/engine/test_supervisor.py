@@ -82,8 +82,14 @@ def test_the_mock_is_started_for_all_ranks_here() -> None:
     assert "tcp://[::1]:7" in command_for("mock", Launch("m", "::1", 7))
 
 
+def test_the_built_in_engine_is_started_with_a_place() -> None:
+    words = command_for("torch", Launch("/m/x", "::1", 7, python="/opt/python", arguments=("--dtype", "half")))
+    assert words[0] == sys.executable, "it is ours, whoever has vLLM"
+    assert words[1:] == [*"-m fastfront.engine.torch /m/x --local --handshake tcp://[::1]:7 --dtype half".split()]
+
+
 def test_no_other_engine_can_be_started() -> None:
-    with pytest.raises(ConfigError, match="no engine 'none' can be started; there are vllm, mock"):
+    with pytest.raises(ConfigError, match="no engine 'none' can be started; there are torch, vllm, mock"):
         command_for("none", Launch("m", "h", 1))
 
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import pytest
 
 from fastfront.errors import StartError
-from fastfront.prompt.files import find_folder, read_model_files
+from fastfront.prompt.files import read_model_files
+from fastfront.prompt.hub import Wish, find_folder
 
 
 def folder(at: Path, **files: Any) -> Path:
@@ -61,7 +61,7 @@ def test_other_tokenizer_and_generation_config(tmp_path: Path) -> None:
     (other / "tokenizer.json").write_text("{}", encoding="utf-8")
     (other / "generation_config.json").write_text('{"top_p": 0.5}', encoding="utf-8")
     files = read_model_files(str(model), tokenizer=str(other), generation_config=str(other))
-    assert files.tokenizer_path == other / "tokenizer.json"
+    assert files.tokenizer == other / "tokenizer.json"
     assert files.templates == {}
     assert files.generation_config == {"top_p": 0.5}
     with pytest.raises(StartError, match="--generation-config"):
@@ -83,59 +83,10 @@ def test_broken_files(tmp_path: Path, files: dict[str, Any], words: str) -> None
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"no config\.json"):
-        find_folder(str(tmp_path))
+        find_folder(str(tmp_path), Wish())
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     (tmp_path / "tokenizer.model").write_text("", encoding="utf-8")
     with pytest.raises(StartError, match=r"no tokenizer\.json in .*tokenizer\.model is there"):
         read_model_files(str(tmp_path))
     with pytest.raises(StartError, match="is a file"):
-        find_folder(str(tmp_path / "config.json"))
-
-
-class Hub:
-    """Stands for huggingface_hub.snapshot_download: the cache's folder, the hub's folder."""
-
-    def __init__(self, cached: Path | None, remote: Path | None) -> None:
-        self.cached, self.remote, self.calls = cached, remote, list[dict[str, Any]]()
-
-    def __call__(self, name: str, **options: Any) -> str:
-        self.calls.append({"name": name, **options})
-        found = self.cached if options["local_files_only"] else self.remote
-        if found is None:
-            raise OSError("not in the cache" if options["local_files_only"] else "404 for this name")
-        return str(found)
-
-
-def test_cache_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = folder(tmp_path, chat_template__jinja="x")
-    hub = Hub(at, None)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    assert find_folder("org/name", revision="r1", token="t") == at
-    assert [c["local_files_only"] for c in hub.calls] == [True]
-    assert hub.calls[0]["revision"] == "r1"
-    assert not any("safetensors" in pattern for pattern in hub.calls[0]["allow_patterns"])
-
-
-def test_an_incomplete_cache_asks_the_hub_and_still_serves_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    cached, remote = folder(tmp_path / "c"), folder(tmp_path / "r", chat_template__jinja="x")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(cached, remote))
-    assert find_folder("org/name") == remote
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(cached, None))
-    assert find_folder("org/name") == cached
-    hub = Hub(cached, remote)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    assert find_folder("org/name") == cached
-    assert len(hub.calls) == 1
-
-
-def test_unknown_names_tell_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", Hub(None, None))
-    with pytest.raises(StartError, match=r"'org/none' at revision v2: no such folder; cache: .*; hub: 404"):
-        find_folder("org/none", revision="v2")
-    monkeypatch.undo()
-    with pytest.raises(StartError, match="neither a folder here nor a hub name"):
-        find_folder("/no/such/folder/anywhere")
+        find_folder(str(tmp_path / "config.json"), Wish())

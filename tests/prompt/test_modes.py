@@ -61,7 +61,7 @@ def test_tokenizer_files(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"no tekken\.json and no tokenizer\.model\.v\*"):
         read_model_files(str(tmp_path), tokenizer_mode="mistral")
     (tmp_path / "tokenizer.model.v3").write_bytes(b"")
-    assert read_model_files(str(tmp_path)).tokenizer_path == tmp_path / "tokenizer.model.v3"
+    assert read_model_files(str(tmp_path)).tokenizer == tmp_path / "tokenizer.model.v3"
     with pytest.raises(StartError, match=r"there is a tokenizer for --tokenizer-mode mistral"):
         read_model_files(str(tmp_path), tokenizer_mode="hf")
     (tmp_path / "tokenizer.model.v7m1").write_bytes(b"")
