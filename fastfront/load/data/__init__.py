@@ -1,0 +1,1 @@
+"""The data sets: what is asked, and how long the answers get."""
