@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
-from fastfront.api.vllm.derender import chat, completions
+from fastfront.api.vllm.derender import chat, chat_chunk, completions
 from fastfront.api.vllm.derender.logprobs import shown
 from fastfront.api.vllm.derender.request import Logprobs, PositionLogprobs
 from fastfront.api.vllm.derender.window import HELD, REPLACEMENT, WINDOW, advance, seeded
+from fastfront.config import ApiConfig
 from fastfront.fast import Decoder
 from fastfront.flow import HttpRequest
+from fastfront.parse.prepare import Preparation
+from fastfront.parse.registry import choose
 from fastfront.process import vocabulary
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
@@ -244,7 +247,7 @@ def test_a_big_body_is_worked_on_in_a_thread(served: Client, monkeypatch: pytest
         threads.append(threading.current_thread().name)
         return shown(*values)
 
-    for module in (chat, completions):
+    for module in (chat, chat_chunk, completions):
         monkeypatch.setattr(module, "shown", spied)
     top = [{"token_id": 2, "logprob": -1.0}] * 20
     entry = {"token_id": 1, "logprob": -1.0, "top_logprobs": top}
@@ -273,6 +276,94 @@ def test_a_long_chunk_is_worked_on_in_a_thread(qwen: Callable[..., Client], monk
         assert _chunk(client, {"token_ids": [1] * count}).status == 200
         assert all(name.startswith(where) for name in threads)
         threads.clear()
+
+
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS}
+#: What qwen3 may answer, reasoning first.
+PARSED = (
+    "<think>\nI ponder 🫠.\n</think>\n\nHello, 世界! <|im_end|>",
+    '<think>\nx\n</think>\n\n<tool_call>\n{"name": "f", "arguments": {"a": "é 🫠", "b": [1]}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call><|im_end|>',
+    "no reasoning, <tool_call> no call<|im_end|>",
+)
+
+
+@pytest.fixture(scope="module")
+def parsing(qwen: Callable[..., Client]) -> Client:
+    client = qwen(256, ("m",))
+    client.state.settings = ApiConfig(tool_call_parser="hermes", reasoning_parser="qwen3")
+    client.state.preparation = Preparation("hermes", "qwen3", client.pipeline.prompter.tokenizer.token_to_id)
+    client.state.format = choose("hermes", "qwen3")
+    return client
+
+
+def _streamed(client: Client, chunks: list[list[int]], prompt: list[int], sent: dict[str, Any]) -> dict[str, Any]:
+    """The choice that a client puts together from the chunks of its answer; the last says stop."""
+    state, reason = None, None
+    message: dict[str, Any] = {"content": "", "reasoning": "", "tool_calls": []}
+    for at, chunk in enumerate(chunks):
+        choice = {"token_ids": chunk, "finish_reason": "stop" if at == len(chunks) - 1 else None}
+        answer = _chunk(client, choice, stream_state=state, chat_request=sent, prompt_token_ids=prompt).json
+        state = answer["stream_state"]
+        told = answer["chunk"]["choices"][0]
+        for field in ("content", "reasoning"):
+            message[field] += told["delta"][field] or ""
+        for call in told["delta"].get("tool_calls", ()):
+            if call["id"] is not None:
+                assert call["index"] == len(message["tool_calls"])
+                message["tool_calls"].append([call["function"]["name"], ""])
+            message["tool_calls"][call["index"]][1] += call["function"]["arguments"] or ""
+        assert (told["delta"]["role"] is None) == (at > 0)
+        reason = told["finish_reason"]
+    assert state is not None
+    assert len(state["last_tool_call_ids"]) == len(message["tool_calls"])
+    return {"message": message, "finish_reason": reason}
+
+
+def test_any_cut_is_parsed_as_the_whole(parsing: Client) -> None:
+    rng, tokenizer = random.Random(7), parsing.pipeline.prompter.tokenizer
+    prompt = tokenizer.encode("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    for text in PARSED:
+        ids = tokenizer.encode(text)
+        whole = _whole(parsing, {"index": 0, "token_ids": ids}, chat_request=ASKED, prompt_token_ids=prompt)
+        choice = whole.json["choices"][0]
+        calls = [[c["function"]["name"], c["function"]["arguments"]] for c in choice["message"].get("tool_calls", ())]
+        want = {field: choice["message"][field] or "" for field in ("content", "reasoning")}
+        for _ in range(4):
+            got = _streamed(parsing, [*_cut(rng, ids)], prompt, ASKED)
+            assert got == {"message": {**want, "tool_calls": calls}, "finish_reason": choice["finish_reason"]}
+
+
+def test_hidden_reasoning_is_not_told_by_ids(parsing: Client) -> None:
+    ids = parsing.pipeline.prompter.tokenizer.encode(PARSED[0])
+    hidden = {**ASKED, "include_reasoning": False, "return_token_ids": True}
+    logprobs = {"content": [{"token_id": 1, "logprob": -1.0}]}
+    choice = {"token_ids": ids, "logprobs": logprobs, "finish_reason": "stop"}
+    told = _chunk(parsing, choice, chat_request=hidden, prompt_token_ids=[1]).json["chunk"]["choices"][0]
+    assert (told["token_ids"], told["logprobs"], told["delta"]["reasoning"]) == (None, None, None)
+    assert told["delta"]["content"] == "Hello, 世界! "
+    whole = _whole(parsing, {"index": 0, "token_ids": ids}, chat_request=hidden, prompt_token_ids=[1]).json
+    assert whole["choices"][0]["token_ids"] is None
+    shown = {**hidden, "include_reasoning": True}
+    told = _chunk(parsing, choice, chat_request=shown, prompt_token_ids=[1]).json["chunk"]["choices"][0]
+    assert told["token_ids"] == ids
+    assert told["logprobs"]["content"][0]["token"]
+
+
+def test_bad_chunks_with_parsers(parsing: Client) -> None:
+    choice = {"token_ids": [1]}
+    for more, says in (
+        ({}, "chat_request is required"),
+        ({"chat_request": ASKED}, "prompt_token_ids is required"),
+        ({"chat_request": ASKED, "prompt_token_ids": [1] * 257}, "exceeds max_model_len (256)"),
+        ({"stream_state": {"output_token_ids": [10**9], "output_chunk_lens": [1]}}, "is out of vocabulary"),
+        ({"stream_state": {"output_token_ids": [1] * 255, "output_chunk_lens": [255]}}, "(1) plus output_token_ids"),
+    ):
+        full = more if not more or "chat_request" in more else {"chat_request": ASKED, "prompt_token_ids": [1], **more}
+        answer = _chunk(parsing, choice, **full)
+        assert answer.status == 400, more
+        assert says in answer.error["message"]
 
 
 def test_an_answer_waits_for_the_vocabulary_alone(client: Client) -> None:

@@ -14,21 +14,23 @@ from fastfront.api.openai.chat.response import ChatChoice, ChatMessage, ChatResp
 from fastfront.api.openai.identity import check_model
 from fastfront.api.openai.usage import Usage
 from fastfront.api.state import RenderState
+from fastfront.api.vllm.derender.chat_chunk import Reading, chat_chunk
 from fastfront.api.vllm.derender.check import check_chunk, check_prompt_ids, check_responses, needed
-from fastfront.api.vllm.derender.decode import Decoding, derendered, finish_reason, stream_usage, without_end
+from fastfront.api.vllm.derender.decode import Decoding, derendered, finish_reason, prompt_tail, without_end
 from fastfront.api.vllm.derender.logprobs import shown
-from fastfront.api.vllm.derender.request import ChatDerender, GenerateChunk, GenerateResponse, StreamState
-from fastfront.api.vllm.derender.response import ChatChunk, ChatChunkChoice, ChatDelta, Derendered, encode
-from fastfront.errors import RequestError, UnsupportedError
+from fastfront.api.vllm.derender.request import ChatDerender, GenerateChunk, GenerateResponse
+from fastfront.api.vllm.derender.response import encode
+from fastfront.errors import RequestError
 from fastfront.flow import Handler, HttpRequest, Reply
 
 
 def derender_chat(state: RenderState) -> Handler:
     """The handler."""
-    reader, requests = BodyReader(ChatDerender), BodyReader(ChatRequest)
+    strict = state.settings.strict_request_fields
+    reader, requests = BodyReader(ChatDerender, strict), BodyReader(ChatRequest, strict)
 
     async def handle(request: HttpRequest, reply: Reply, body: ChatDerender) -> None:
-        reply.send(200, await derendered(state, request, body.generate_chunk, partial(_answer, state, requests, body)))
+        reply.send(200, await derendered(state, request, body, partial(_answer, state, requests, body)))
 
     return reader.serve(handle)
 
@@ -44,18 +46,13 @@ def _answer(state: RenderState, requests: BodyReader[ChatRequest], body: ChatDer
     _check_parsers(state, sent)
     if sent is not None:
         prepare(state, sent)
-    decoding = Decoding(state, sent is None or sent.skip_special_tokens)
     if isinstance(part, GenerateChunk):
-        if state.format is not None:
-            raise UnsupportedError(
-                "fastfront does not derender the chunks of a chat with a tool or reasoning parser yet.",
-                param="generate_chunk",
-            )
+        _check_prompt(state, body)
         check_chunk(state, part, body.stream_state, body.prompt_token_ids)
-        return encode(_chunk(state, body, sent, part, decoding))
+        return encode(chat_chunk(state, body, sent, part, _reading(state, sent, body.prompt_token_ids)))
     check_responses(state, [part])
     check_prompt_ids(state, (body.prompt_token_ids, part.prompt_token_ids))
-    return encode(_whole(state, body, sent, part, decoding))
+    return encode(_whole(state, body, sent, part))
 
 
 def _check_parsers(state: RenderState, sent: ChatRequest | None) -> None:
@@ -68,12 +65,27 @@ def _check_parsers(state: RenderState, sent: ChatRequest | None) -> None:
         )
 
 
-def _whole(
-    state: RenderState, body: ChatDerender, sent: ChatRequest | None, whole: GenerateResponse, decoding: Decoding
-) -> ChatResponse:
+def _check_prompt(state: RenderState, body: ChatDerender) -> None:
+    if state.format is not None and body.prompt_token_ids is None:
+        raise RequestError(
+            "prompt_token_ids is required when a tool or reasoning parser is configured. Without it parse_delta cannot "
+            "tell whether the prompt left reasoning open (e.g. a chat template that pre-opens <think>) and would "
+            "misclassify reasoning content as plain content."
+        )
+
+
+def _reading(state: RenderState, sent: ChatRequest | None, prompt: list[int] | None) -> Reading:
+    if sent is None:
+        return Reading(None, CallRules(), False)
+    return Reading(parser_after(state, sent, prompt_tail(state, prompt)), call_rules(sent), bool(sent.return_token_ids))
+
+
+def _whole(state: RenderState, body: ChatDerender, sent: ChatRequest | None, whole: GenerateResponse) -> ChatResponse:
+    decoding = Decoding(state, sent is None or sent.skip_special_tokens)
     prompt = body.prompt_token_ids if body.prompt_token_ids is not None else whole.prompt_token_ids
-    make = parser_after(state, sent, decoding.tail(prompt)) if sent is not None else None
-    rules = call_rules(sent) if sent is not None else CallRules()
+    make, rules, with_ids = _reading(state, sent, prompt)
+    if make is not None and not rules.include_reasoning:
+        with_ids = False
     choices: list[ChatChoice] = []
     for choice in whole.choices:
         if not choice.token_ids:
@@ -94,7 +106,7 @@ def _whole(
                 logprobs=shown(choice.logprobs, decoding.vocab),
                 finish_reason=reason if reason is None else rules.finish_reason(reason, called),
                 stop_reason=choice.stop_reason,
-                token_ids=choice.token_ids if sent is not None and sent.return_token_ids else None,
+                token_ids=choice.token_ids if with_ids else None,
             )
         )
     prompt_tokens = body.prompt_tokens or 0
@@ -110,36 +122,3 @@ def _whole(
         kv_transfer_params=whole.kv_transfer_params,
         metrics=whole.metrics,
     )
-
-
-def _chunk(
-    state: RenderState, body: ChatDerender, sent: ChatRequest | None, chunk: GenerateChunk, decoding: Decoding
-) -> Derendered:
-    prompt = body.prompt_token_ids if body.prompt_token_ids is not None else chunk.prompt_token_ids
-    carried: StreamState = decoding.start(body.stream_state, prompt)
-    choices: list[ChatChunkChoice] = []
-    for choice in chunk.choices:
-        ids = choice.token_ids or []
-        logprobs = shown(choice.logprobs, decoding.vocab, carried.logprob_context_token_ids)
-        text = decoding.advance(carried, ids)
-        role = None if carried.role_sent else "assistant"
-        carried.role_sent = True
-        choices.append(
-            ChatChunkChoice(
-                index=choice.index,
-                delta=ChatDelta(role, text or None),
-                logprobs=logprobs,
-                finish_reason=finish_reason(choice.finish_reason, None),
-                stop_reason=choice.stop_reason,
-                token_ids=choice.token_ids if sent is not None and sent.return_token_ids else None,
-            )
-        )
-    made = ChatChunk(
-        id=chunk.request_id,
-        created=int(time.time()),
-        model=body.model or state.pipeline.info.names[0],
-        choices=choices,
-        usage=stream_usage(chunk.usage, body.prompt_tokens),
-        metrics=chunk.metrics,
-    )
-    return Derendered(made, carried)

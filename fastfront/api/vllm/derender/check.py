@@ -96,9 +96,24 @@ def check_chunk(
     for choice in chunk.choices:
         _check_choice(state, choice)
     check_prompt_ids(state, (prompt, chunk.prompt_token_ids))
-    if carried is not None and sum(carried.output_chunk_lens) != len(carried.output_token_ids):
+    if carried is not None:
+        _check_carried(state, chunk, carried, prompt)
+
+
+def _check_carried(
+    state: RenderState, chunk: GenerateChunk, carried: StreamState, prompt: list[int] | None
+) -> None:
+    if sum(carried.output_chunk_lens) != len(carried.output_token_ids):
         raise RequestError(
             "stream_state: output_chunk_lens must sum to len(output_token_ids) (got "
             f"sum={sum(carried.output_chunk_lens)}, len(output_token_ids)={len(carried.output_token_ids)})",
             param="stream_state",
+        )
+    check_ids(state, carried.output_token_ids, "stream_state.output_token_ids")
+    before, made = len(prompt or ()), sum(len(choice.token_ids or ()) for choice in chunk.choices)
+    longest, prior = state.pipeline.info.max_model_len, len(carried.output_token_ids)
+    if before + prior + made > longest:
+        raise RequestError(
+            f"prompt_token_ids length ({before}) plus output_token_ids length ({prior}) plus delta ({made}) exceeds "
+            f"max_model_len ({longest})."
         )

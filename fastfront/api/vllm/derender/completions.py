@@ -26,10 +26,11 @@ Prompts = list[list[int] | None]
 
 def derender_completions(state: RenderState) -> Handler:
     """The handler."""
-    reader, requests = BodyReader(CompletionDerender), BodyReader(CompletionRequest)
+    strict = state.settings.strict_request_fields
+    reader, requests = BodyReader(CompletionDerender, strict), BodyReader(CompletionRequest, strict)
 
     async def handle(request: HttpRequest, reply: Reply, body: CompletionDerender) -> None:
-        reply.send(200, await derendered(state, request, body.generate_chunk, partial(_answer, state, requests, body)))
+        reply.send(200, await derendered(state, request, body, partial(_answer, state, requests, body)))
 
     return reader.serve(handle)
 

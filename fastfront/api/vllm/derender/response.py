@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from fastfront.api.openai.usage import Usage
 from fastfront.api.vllm.derender.request import StreamState
@@ -44,12 +45,29 @@ class CompletionLogprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None] = []
 
 
+class FunctionDelta(msgspec.Struct):
+    """What a chunk adds to a call's function: the name once, its arguments in pieces."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, kw_only=True):
+    """What a chunk adds to a call; id and type come with the name."""
+
+    id: str | None = None
+    type: Literal["function"] | None = None
+    index: int
+    function: FunctionDelta
+
+
 class ChatDelta(msgspec.Struct):
     """What a chunk adds to a message."""
 
     role: str | None = None
     content: str | None = None
     reasoning: str | None = None
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):
