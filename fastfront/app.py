@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import shlex
+from dataclasses import replace
 
-from fastfront import __version__
+from fastfront import __version__, env
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState
-from fastfront.config import Config
+from fastfront.config import Config, EngineConfig, HttpConfig
 from fastfront.engine.attach import Attachment, attach
 from fastfront.engine.balance import read_stats
+from fastfront.engine.constraints.checker import Checker
 from fastfront.errors import EngineDeadError, StartError
-from fastfront.fast import NATIVE, Router
+from fastfront.fast import NATIVE, Router, Vocab
 from fastfront.metrics import Metrics
+from fastfront.parse.registry import has_marks, known_to_vllm, meant
 from fastfront.pipeline import Pipeline
-from fastfront.process import Process, Stop, load_parsers, vocabulary
+from fastfront.process import Prepared, Process, Stop, in_thread, keep_what_is_there, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
+from fastfront.prompt.prompter import Prompter
+from fastfront.settle import settle
+
+log = logging.getLogger(__name__)
 
 #: How long a process whose engines are gone still tells its clients so, before it ends (s). A supervisor that watches
 #: the engines itself is quicker; one that does not must not be left with a server that can do nothing.
@@ -24,27 +34,39 @@ LAST_WORDS = 3.0
 
 def run(config: Config) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
-    return run_process(lambda stop: App(config, stop))
+    prepared = prepare(config)
+    try:
+        settled = settle(config)
+    except BaseException:
+        prepared.listener.remove()
+        raise
+    return run_process(lambda stop: App(settled, prepared, stop))
 
 
 class App(Process):
     """The process of `serve` and of `frontend`."""
 
-    def __init__(self, config: Config, stop: Stop) -> None:
-        super().__init__(config, stop)
+    def __init__(self, config: Config, prepared: Prepared, stop: Stop) -> None:
+        super().__init__(config, prepared, stop)
         self._config = config
         self._engines: Attachment | None = None
+        backend = (config.api.structured_outputs_config or {}).get("backend") or "auto"
+        self._checker = Checker(env.regex_compilation_timeout(), backend=str(backend))
 
     async def start(self) -> None:
-        """Loads the model's files, attaches the engines, and, once they are ready, listens."""
+        """Attaches the engines, loads the model's files while they start, and, once all are ready, listens."""
         config = self._config
-        prompter = await self.load()
-        info, vocab = prompter.info, vocabulary(prompter.tokenizer)
-        parsers = load_parsers(config, prompter)
+        model = await self.find()
         router = Router()
-        self._engines = attach(config, info, router, self.flusher)
+        _, reasoning = meant(None, config.api.reasoning_parser, config.model.model, model.info.model_type)
+        self._engines = attach(tell_engine(config, reasoning), model.info, router, self.flusher)
         await self._engines.start(self._fail)
         link = self._engines.link
+        prompter = await self.load(model)
+        parsers = load_parsers(config, prompter)
+        vocab = await in_thread(_settled, prompter)
+        info = prompter.info
+        link.vocab_size = info.vocab_size
         engine = await self._engines.wait_ready(config.ready_timeout)
         info.max_model_len = engine.max_model_len  # it knows; what the files say is a guess
         ranks = tuple(link.balancer.loads)
@@ -54,7 +76,7 @@ class App(Process):
         if self._engines.must_live:
             link.on_dead = self._on_dead
         state = ApiState(
-            pipeline=Pipeline(info, prompter, vocab, link, router, metrics),
+            pipeline=Pipeline(info, prompter, vocab, link, router, metrics, self._checker),
             engine_version=engine.vllm_version,
             version=__version__,
             native=NATIVE,
@@ -64,14 +86,21 @@ class App(Process):
             metrics=metrics.render if metrics is not None else None,
             preparation=parsers.preparation,
             format=parsers.format,
+            counting=parsers.counting,
+            thinking_budgets=holds_budgets(config, reasoning),
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )
-        await self.serve(routes(state), metrics)
+        port = await self.serve(routes(state), metrics)
+        keep_what_is_there()
+        if isinstance(config.engine, EngineConfig):
+            length = info.max_model_len
+            log.info("engine: %s, up to %d tokens; try: %s", engine.dtype, length, _try(config.http, port))
 
     async def close(self) -> None:
         """As every process, and ends the engines that were started here."""
         await super().close()
+        await self._checker.close()
         if self._engines is not None:
             await self._engines.close()
 
@@ -85,6 +114,55 @@ class App(Process):
     def _still_dead(self) -> None:
         if self._engines is not None and self._engines.link.dead is not None:
             self._fail(StartError(str(self._engines.link.dead)))
+
+
+def holds_budgets(config: Config, reasoning: str | None) -> bool:
+    """Whether the engine can end a reasoning that has had its budget of tokens."""
+    if isinstance(config.engine, EngineConfig) and config.engine.kind == "torch":
+        return False
+    return bool(config.api.reasoning_config) or has_marks(reasoning)
+
+
+def tell_engine(config: Config, reasoning: str | None) -> Config:
+    """With the reasoning parser for vLLM's engine, which looks for the end of reasoning itself."""
+    engine = config.engine
+    if not isinstance(engine, EngineConfig) or engine.kind != "vllm" or reasoning is None:
+        return config
+    words = engine.arguments.get("vllm", ())
+    if any(word.partition("=")[0] == "--reasoning-parser" for word in words):
+        return config
+    if not known_to_vllm(reasoning):
+        log.warning(
+            "the engine is not told of the plug-in %r: give it --reasoning-parser and --reasoning-parser-plugin after "
+            "`--` if vLLM can load it too",
+            reasoning,
+        )
+        return config
+    told = {**engine.arguments, "vllm": (*words, "--reasoning-parser", reasoning)}
+    return replace(config, engine=replace(engine, arguments=told))
+
+
+def _try(http: HttpConfig, port: int | None) -> str:
+    """A command that asks this server something."""
+    words = ["curl"]
+    if http.uds is not None:
+        words += ["--unix-socket", shlex.quote(http.uds), "http://localhost/v1/chat/completions"]
+    else:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        words.append(f"http{'s' if http.tls else ''}://{where}/v1/chat/completions")
+    if http.api_keys:
+        words.append("-H 'authorization: Bearer KEY'")
+    question = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0}
+    return " ".join([*words, "-H 'content-type: application/json'", f"-d '{json.dumps(question)}'"])
+
+
+def _settled(prompter: Prompter) -> Vocab:
+    """The vocabulary; and the prompter has its fast libraries, and no more than it needs."""
+    vocab = vocabulary(prompter.tokenizer)
+    prompter.speed_up()
+    prompter.let_go()
+    return vocab
 
 
 def _observe_stats(metrics: Metrics, rank: int, raw: bytes) -> None:

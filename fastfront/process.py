@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import uvloop
 
-from fastfront.api.errors import render_error
+from fastfront.api.errors import render_and_log, render_error
 from fastfront.api.routes import Routes
 from fastfront.config import ApiConfig, HttpConfig, RenderConfig
 from fastfront.fast import NATIVE, Flusher, Vocab
@@ -29,11 +29,12 @@ from fastfront.http.server import Server
 from fastfront.http.settings import Settings
 from fastfront.http.tls import server_context
 from fastfront.metrics import Metrics
+from fastfront.parse.counting import Counting
 from fastfront.parse.plugin import load_plugin
 from fastfront.parse.prepare import Preparation
 from fastfront.parse.registry import Format, check_names, choose
 from fastfront.prompt.mistral import AnyTokenizer
-from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
+from fastfront.prompt.prompter import Model, Prompter, PromptSettings, find_model, open_prompter
 from fastfront.text.vocab import build_vocab
 
 log = logging.getLogger(__name__)
@@ -45,16 +46,32 @@ COLLECT_AT = (20_000, 20, 20)
 Stop = asyncio.Future[None]
 
 
+class Prepared(NamedTuple):
+    """What a process has before anything that takes long: its TLS settings and its socket, bound, not listening."""
+
+    tls: ssl.SSLContext | None
+    listener: Listener
+
+
+def prepare(config: RenderConfig) -> Prepared:
+    """Checks and binds what is quick, so that a start in vain ends early; StartError or ConfigError."""
+    api = config.api
+    for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
+        if plugin:
+            load_plugin(plugin, config.model.model)
+    check_names(api.tool_call_parser, api.reasoning_parser)
+    return Prepared(_tls(config.http), _listener(config.http))
+
+
 class Process(ABC):
     """The process, from its configuration to its end."""
 
-    def __init__(self, config: RenderConfig, stop: Stop) -> None:
+    def __init__(self, config: RenderConfig, prepared: Prepared, stop: Stop) -> None:
         self.config = config
         self.stop = stop
         self.flusher = Flusher()
         self._hurry = asyncio.Event()  # a second signal: no more draining
-        self._tls: ssl.SSLContext | None = None
-        self._listener: Listener | None = None
+        self._tls, self._listener = prepared
         self._prompter: Prompter | None = None
         self._server: Server | None = None
 
@@ -62,37 +79,31 @@ class Process(ABC):
     async def start(self) -> None:
         """Returns once it serves; StartError or ConfigError."""
 
-    async def load(self) -> Prompter:
-        """Checks and binds what is quick, so that a start in vain ends early, and loads the model's files."""
-        api = self.config.api
-        for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
-            if plugin:
-                load_plugin(plugin, self.config.model.model)
-        check_names(api.tool_call_parser, api.reasoning_parser)
-        self._tls = _tls(self.config.http)
-        self._listener = _listener(self.config.http)
-        self._prompter = await in_thread(load_prompter, _prompt_settings(self.config))
+    async def find(self) -> Model:
+        """Finds the model's files and reads what is small of them."""
+        return await in_thread(find_model, _prompt_settings(self.config), leave=True)
+
+    async def load(self, model: Model) -> Prompter:
+        """Loads the model's tokenizer and templates."""
+        self._prompter = await in_thread(open_prompter, model)
         return self._prompter
 
-    async def serve(self, routes: Routes, metrics: Metrics | None) -> None:
-        """Listens; `load` has been called. `metrics` counts the answers."""
-        assert self._listener is not None and self._prompter is not None
+    async def serve(self, routes: Routes, metrics: Metrics | None) -> int | None:
+        """Listens; `load` has been called. `metrics` counts the answers. The TCP port, if it is one."""
+        assert self._prompter is not None
         self._server = _server(self.config.http, routes, self.flusher, self._tls, metrics)
         await self._server.start([self._listener])
-        # What was built until now lives as long as the process: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*COLLECT_AT)
-        give_back_memory()
-        where = self.config.http.uds or f"port {self._listener.port()}"
+        port = self._listener.port()
+        where = self.config.http.uds or f"port {port}"
         name = self._prompter.info.names[0]
         log.info("serving %s on %s (%s)", name, where, "native" if NATIVE else "pure Python")
+        return port
 
     async def close(self) -> None:
         """Drains as long as the configuration says, then takes everything down; also what a start has only begun."""
         if self._server is not None:
             await self._drain(self._server)
-        elif self._listener is not None:
+        else:
             self._listener.remove()
         if self._prompter is not None:
             await self._prompter.close()
@@ -143,8 +154,8 @@ async def _run(build: Callable[[Stop], Process]) -> int:
     return 0
 
 
-async def in_thread(work: Callable[..., _T], *args: object) -> _T:
-    """Runs `work` in a thread that does not keep the process alive when nobody waits for it any more."""
+async def in_thread(work: Callable[..., _T], *args: object, leave: bool = False) -> _T:
+    """Runs `work` in a thread. The process may end without it only with `leave`: native code would be torn apart."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
 
@@ -161,12 +172,19 @@ async def in_thread(work: Callable[..., _T], *args: object) -> _T:
         else:
             settle(lambda: done.set_result(result))
 
-    threading.Thread(target=target, daemon=True, name=getattr(work, "__name__", None)).start()
+    threading.Thread(target=target, daemon=leave, name=getattr(work, "__name__", None)).start()
     return await done
 
 
-def give_back_memory() -> None:
-    """Returns what loading has freed to the system (some 100 MiB of a tokenizer's): glibc keeps it otherwise."""
+def keep_what_is_there() -> None:
+    """To be called once all is loaded.
+
+    The collector need not look again at what lives as long as the process. And what loading has freed (some 100 MiB of
+    a tokenizer's) returns to the system: glibc keeps it otherwise.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AT)
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -177,6 +195,7 @@ class Parsers(NamedTuple):
     format: Format | None
     preparation: Preparation | None
     settings: ApiConfig
+    counting: Counting | None = None
 
 
 def load_parsers(config: RenderConfig, prompter: Prompter) -> Parsers:
@@ -193,7 +212,13 @@ def load_parsers(config: RenderConfig, prompter: Prompter) -> Parsers:
     if format.tool is None and format.reasoning is None:
         return Parsers(None, None, settings)
     log.info("tool calls: %s, reasoning: %s", format.tool or "no parser", format.reasoning or "no parser")
-    return Parsers(format, Preparation(format.tool, format.reasoning, tokenizer.token_to_id), settings)
+    preparation = Preparation(
+        format.tool, format.reasoning, tokenizer.token_to_id, api.tool_strict_level, format.suffix
+    )
+    counting = None
+    if format.reasoning is not None:
+        counting = Counting(format, lambda text: tokenizer.encode(text, add_special_tokens=False))
+    return Parsers(format, preparation, settings, counting)
 
 
 def vocabulary(tokenizer: AnyTokenizer) -> Vocab:
@@ -207,6 +232,7 @@ def _prompt_settings(config: RenderConfig) -> PromptSettings:
     model = config.model
     return PromptSettings(
         model=model.model,
+        place=model.place,
         served_model_name=model.names,
         tokenizer=model.tokenizer,
         tokenizer_mode=model.tokenizer_mode,
@@ -258,7 +284,7 @@ def _server(
     return Server(
         paths,
         flusher,
-        render_error,
+        render_and_log if http.log_error_stack else render_error,
         settings,
         keys=Keys(http.api_keys) if http.api_keys else None,
         cors=Cors(list(cors.origins), list(cors.methods), list(cors.headers), cors.credentials),

@@ -15,7 +15,7 @@ from fastfront.config import RenderConfig
 from fastfront.fast import NATIVE, Vocab
 from fastfront.flow import ModelInfo
 from fastfront.metrics import Metrics
-from fastfront.process import Process, in_thread, load_parsers, vocabulary
+from fastfront.process import Process, in_thread, keep_what_is_there, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 
@@ -25,7 +25,8 @@ VLLM_VERSION = "0.32.0"
 
 def run(config: RenderConfig) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin."""
-    return run_process(lambda stop: RenderApp(config, stop))
+    prepared = prepare(config)
+    return run_process(lambda stop: RenderApp(config, prepared, stop))
 
 
 class Frontend:
@@ -45,9 +46,9 @@ class RenderApp(Process):
     """The process of `render`."""
 
     async def start(self) -> None:
-        """Loads the model's files and listens."""
+        """Loads the model's files and listens; what is only there for speed comes after."""
         config = self.config
-        prompter = await self.load()
+        prompter = await self.load(await self.find())
         info = prompter.info
         metrics = Metrics(info.names[0], info.max_model_len, engines=()) if config.log_stats else None
         parsers = load_parsers(config, prompter)
@@ -68,3 +69,10 @@ class RenderApp(Process):
         state.vocab_ready = asyncio.get_running_loop().create_future()
         await self.serve(render_routes(state), metrics)
         state.vocab_ready.set_result(await in_thread(getattr, frontend, "vocab"))
+        await in_thread(_speed_up, prompter)
+        keep_what_is_there()
+
+
+def _speed_up(prompter: Prompter) -> None:
+    prompter.speed_up()
+    prompter.let_go()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import DIRECT, ROOT, Start, Started
+from tests.hub import hub_of
 
 RENDER = "/v1/chat/completions/render"
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
@@ -274,3 +275,30 @@ def test_ids_as_vllm_rs(peers: Path, served: str, start: Start, free_port: Calla
         if ours["token_ids"] != peer["token_ids"]:
             different.append(chat)
     assert not different
+
+
+@pytest.mark.peer
+def test_a_name_on_the_hub(
+    peers: Path, fastfront: list[str], start: Start, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    """Fetched from the hub, then served from its client's cache; where neither has it one line says so."""
+    folder = peers / "models" / "smollm2"
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    files = {name: (folder / name).read_bytes() for name in names}
+    ids = None
+    with hub_of("org/small", files) as (address, asked):
+        for offline in ("0", "1"):
+            env = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hub"), "HF_HUB_OFFLINE": offline}
+            base = f"http://127.0.0.1:{(port := free_port())}"
+            started = start([*fastfront, "render", "org/small", "--port", str(port)], env=env)
+            started.wait_http(base + "/health")
+            status, answer = post(base, RENDER, HELLO)
+            assert status == 200
+            assert ids in (None, answer["token_ids"])
+            ids = answer["token_ids"]
+            assert started.end() == 0
+            assert bool(asked) == (offline == "0")
+            asked.clear()
+    missing = start([*fastfront, "render", "org/other", "--port", str(free_port())], env=env)
+    assert missing.process.wait(60) == 1
+    assert missing.output().splitlines()[-1].startswith("fastfront render: error: cannot find the model 'org/other'")

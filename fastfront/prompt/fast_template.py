@@ -54,6 +54,8 @@ _REFUSED_NODES = (
 #: White space for Python alone.
 _SEPARATORS = re.compile("[\x1c-\x1f]")
 _ODD_ESCAPE = re.compile(r"\\(?:[^nrt'\"\\u]|u(?![0-9a-fA-F]{4}))")
+#: Bytes of JSON that minijinja renders at most (some 5 ms), and what a message costs besides.
+MOST, MESSAGE_WEIGHT = 1024 * 1024, 128
 #: Variables that every rendering has.
 _ALWAYS = ("messages", "tools", "documents", "add_generation_prompt")
 _encode = msgspec.json.Encoder().encode
@@ -90,6 +92,9 @@ class FastTemplate:
         if b"\\" in source and (b"\\u001" in source or (self._ascii_only and b"\\u" in source)):
             return None
         if self._ascii_only and not source.isascii():
+            return None
+        # It keeps all other threads waiting, jinja2 does not.
+        if len(source) + MESSAGE_WEIGHT * len(variables["messages"]) > MOST:
             return None
         kinds = kinds_of(variables, floats="floats" not in self.kinds)
         if kinds and not kinds <= self.kinds:

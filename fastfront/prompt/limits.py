@@ -68,6 +68,18 @@ def prompt_limits(
     return PromptLimits(max_model_len, truncate_prompt_tokens, side)
 
 
+def check_messages(count: int, limits: PromptLimits) -> None:
+    """Raises RequestError for more messages than there can be tokens, before a template works on them for minutes."""
+    if limits.max_length is not None and limits.truncate_to is None and count > limits.max_length:
+        raise RequestError(
+            f"This model's maximum context length is {limits.max_length} tokens. However, the conversation has {count} "
+            "messages.",
+            param="messages",
+            value=count,
+            limit=limits.max_length,
+        )
+
+
 def check_text(text: str, limits: PromptLimits, max_chars_per_token: int) -> str:
     """Refuses, or cuts where truncation is asked for, a text too long for any tokenization of it to fit."""
     if limits.max_length is None:

@@ -75,6 +75,9 @@ def _message(message: Any, index: int, content_format: ContentFormat, model: str
     elif role == "tool":
         if "tool_call_id" in message:
             out["tool_call_id"] = message["tool_call_id"]
+    for key in ("name", "tool_call_id"):
+        if not isinstance(message.get(key, ""), str | None):
+            raise _wrong(f"messages.{index}.{key}", "must be a string", message[key])
     for key in ("name", "task"):
         if isinstance(message.get(key), str):
             out[key] = message[key]
@@ -175,8 +178,10 @@ def _tool_calls(calls: Any, where: str) -> list[Message]:
             raise RequestError(
                 "chat completions only support assistant tool_calls of type 'function'.", param="tool_calls"
             )
-        if not isinstance(function.get("name", ""), str):
-            raise _wrong(f"{where}.{i}.function.name", "must be a string", function["name"])
+        if not isinstance(function.get("name"), str):
+            raise _wrong(f"{where}.{i}.function.name", "must be a string", function.get("name"))
+        if not isinstance(call.get("id", ""), str | None):
+            raise _wrong(f"{where}.{i}.id", "must be a string", call["id"])
         built = {"arguments": _arguments(function.get("arguments")), **_rest(function, "arguments")}
         head = {"id": call["id"]} if "id" in call else {}
         out.append({**head, "function": built, "type": "function", **_rest(call, "id", "function", "type")})

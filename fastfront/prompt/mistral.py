@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fastfront.errors import RequestError, StartError
-from fastfront.prompt.encode import light_bytes
+from fastfront.prompt.fast_tokenizer import light_bytes
 from fastfront.prompt.tokenizer import LIGHT, LIGHT_SECONDS, Piece, Tokenizer, not_unicode
 
 _HINT = "pip install 'fastfront[mistral]'"

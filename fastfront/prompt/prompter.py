@@ -28,6 +28,7 @@ from fastfront.prompt.limits import (
     PromptLimits,
     check_ids,
     check_length,
+    check_messages,
     check_text,
     prompt_limits,
     truncate,
@@ -38,7 +39,7 @@ from fastfront.prompt.plain import PlainEncoder
 from fastfront.prompt.safe_text import Marks, SafeText
 from fastfront.prompt.sandbox import TemplateSandbox
 from fastfront.prompt.template import ChatTemplate
-from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
+from fastfront.prompt.tokenizer import Tokenizer, open_tokenizer
 
 LIGHT = 4096  # the largest weight for the event loop where a format is no template
 # Above so many ids, or bytes of JSON, what Python does with each is work for a thread.
@@ -53,6 +54,8 @@ class PromptSettings(NamedTuple):
     """What of the command line decides prompts; names are those of the flags."""
 
     model: str
+    #: Where its files have been found; None: `model` is looked for.
+    place: str | None = None
     served_model_name: tuple[str, ...] = ()
     tokenizer: str | None = None
     tokenizer_mode: str = "auto"
@@ -91,9 +94,27 @@ class Prompter:
         self._is_safe = safe_user_text
         self._sandbox = sandbox
         self._usual = PromptLimits(info.max_model_len)
-        # What weighs more goes to a worker thread, which costs some 50 us more and leaves the loop alone.
-        self._light = min(tokenizer.light, format.light if isinstance(format, JinjaFormat) else LIGHT)
+        self._light = self._weigh()
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="prompt")
+
+    def _weigh(self) -> int:
+        """What weighs more goes to a worker thread, which costs some 50 us more and leaves the loop alone."""
+        return min(self.tokenizer.light, self.format.light if isinstance(self.format, JinjaFormat) else LIGHT)
+
+    def speed_up(self) -> None:
+        """Takes the faster libraries where they are proved to give the same; others may make prompts meanwhile."""
+        if isinstance(self.tokenizer, Tokenizer):
+            self.tokenizer.speed_up()
+        if isinstance(self.format, JinjaFormat):
+            self.format.speed_up()
+        self._light = self._weigh()
+
+    def let_go(self) -> None:
+        """Frees what was only needed to load and to prove."""
+        if isinstance(self.tokenizer, Tokenizer):
+            if self._is_safe:
+                _ = self._safe_text  # made of what is let go
+            self.tokenizer.let_go()
 
     @property
     def chat_template(self) -> str | None:
@@ -139,7 +160,7 @@ class Prompter:
         source = self._own_template(chat)
         marks: Marks | None = None
         if self._must_mark(chat):
-            chat, marks = await self._aside(self._safe_text.mark, chat)
+            chat, marks = await self._aside(lambda: self._safe_text.mark(chat))
         if source is not None:
             if not isinstance(self.format, JinjaFormat) or self._sandbox is None:
                 raise RequestError("The model's chat format takes no template.", param="chat_template")
@@ -184,6 +205,8 @@ class Prompter:
         return source
 
     def _chat(self, chat: ChatInput, limits: PromptLimits, alone: bool, marks: Marks | None = None) -> Prompt:
+        if alone:
+            check_messages(len(chat.messages), limits)
         try:
             rendered = self.format.render(chat)
         except RequestError as error:
@@ -270,9 +293,26 @@ class Prompter:
 
 def load_prompter(settings: PromptSettings) -> Prompter:
     """Loads the model's files; raises StartError or ConfigError. `prompter.info` is the model's ModelInfo."""
+    prompter = open_prompter(find_model(settings))
+    prompter.speed_up()
+    return prompter
+
+
+class Model(NamedTuple):
+    """A model whose files have been found; `info` lacks what only the tokenizer tells."""
+
+    settings: PromptSettings
+    files: ModelFiles
+    info: ModelInfo
+
+
+def find_model(settings: PromptSettings) -> Model:
+    """Reads what is small of the model's files, and fetches them first where they are on the hub; StartError."""
+    # The place is of the model's revision, its tokenizer may be of another.
+    elsewhere = settings.place is not None and settings.tokenizer_revision not in (None, settings.revision)
     files = read_model_files(
-        settings.model,
-        tokenizer=settings.tokenizer,
+        settings.place or settings.model,
+        tokenizer=settings.tokenizer or (settings.model if elsewhere else None),
         tokenizer_mode=settings.tokenizer_mode,
         revision=settings.revision,
         tokenizer_revision=settings.tokenizer_revision,
@@ -281,8 +321,20 @@ def load_prompter(settings: PromptSettings) -> Prompter:
         download_dir=settings.download_dir,
         token=settings.hf_token,
     )
-    tokenizer = load_mistral(files.tokenizer_path) if files.mode == "mistral" else load_tokenizer(files)
-    info = model_info(files, tokenizer, settings)
+    return Model(settings, files, _described(files, settings))
+
+
+def open_prompter(model: Model) -> Prompter:
+    """Loads the rest; raises StartError or ConfigError. `speed_up` is left to the caller."""
+    settings, files, info = model
+    tokenizer: AnyTokenizer
+    if files.mode == "mistral" and isinstance(files.tokenizer, Path):
+        tokenizer = load_mistral(files.tokenizer)
+    else:
+        tokenizer = open_tokenizer(files)
+    eos = info.eos_token_id = tokenizer.eos_token_id
+    info.extra_eos_token_ids = [i for i in facts.eos_token_ids(files.config, files.generation_config) if i != eos]
+    info.vocab_size = info.vocab_size or tokenizer.max_token_id + 1
     format = _format(files, tokenizer, settings, info.names[0])
     sandbox = TemplateSandbox(format, env.chat_template_render_timeout()) if isinstance(format, JinjaFormat) else None
     return Prompter(
@@ -309,28 +361,23 @@ def _format(files: ModelFiles, tokenizer: AnyTokenizer, settings: PromptSettings
         return DeepSeekV32Format(default_kwargs=defaults, model=model)
     if files.mode == "deepseek_v4":
         return DeepSeekV4Format(default_kwargs=defaults, model=model)
-    format = JinjaFormat(
+    return JinjaFormat(
         _templates(files, settings.chat_template),
         special_tokens=tokenizer.special_tokens,
         default_kwargs=defaults,
         content_format=settings.chat_template_content_format,
         model=model,
     )
-    format.speed_up()
-    return format
 
 
-def model_info(files: ModelFiles, tokenizer: AnyTokenizer, settings: PromptSettings) -> ModelInfo:
-    """The served model as its files and flags describe it."""
-    eos = tokenizer.eos_token_id
+def _described(files: ModelFiles, settings: PromptSettings) -> ModelInfo:
+    """The served model as its configs and the flags describe it; a vocabulary of unknown size has 0."""
     derived = facts.context_length(files.config)
     return ModelInfo(
         names=list(settings.served_model_name) or [settings.model],
         root=settings.model,
         max_model_len=settings.max_model_len or derived,
-        vocab_size=facts.vocab_size(files.config) or tokenizer.max_token_id + 1,
-        eos_token_id=eos,
-        extra_eos_token_ids=[i for i in facts.eos_token_ids(files.config, files.generation_config) if i != eos],
+        vocab_size=facts.vocab_size(files.config),
         sampling_defaults=facts.sampling_defaults(
             files.generation_config, settings.generation_config, settings.override_generation_config
         ),

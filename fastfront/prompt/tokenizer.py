@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import tokenizers
 
 from fastfront.errors import RequestError, StartError
-from fastfront.prompt.encode import FastEncoder, checked, light_bytes, load_fastokens
+from fastfront.prompt.fast_tokenizer import FastTokenizer, Loading, NoAnswerError, light_bytes
 from fastfront.prompt.files import ModelFiles
+from fastfront.prompt.reference import Reference, join, open_reference, truncated
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +20,10 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 #: Bytes of text that are encoded in the event loop at most, and the time that unseen text may take there.
 LIGHT = 16384
 LIGHT_SECONDS = 0.0015
+#: Ids that fastokens decodes at most: it keeps all other threads waiting (some 5 ms for so many).
+MOST_FAST = 65536
+#: Where the integer of both libraries ends.
+MAX_ID = 2**32 - 1
 
 
 class Piece(NamedTuple):
@@ -35,20 +39,19 @@ class Tokenizer:
 
     def __init__(
         self,
-        backend: tokenizers.Tokenizer,
+        reference: Reference,
         special_tokens: dict[str, str] | None = None,
-        fast: FastEncoder | None = None,
         config: dict[str, Any] | None = None,
+        loading: Loading | None = None,
     ) -> None:
-        backend.no_truncation()
-        backend.no_padding()
-        self._backend = backend
-        self._fast = fast
+        backend = reference.get()
+        self._reference = reference
+        self._loading = loading
+        self._fast: FastTokenizer | None = None
         #: What tokenizer_config.json says.
         self.config = dict(config or {})
         #: Named special tokens (bos_token, eos_token, ...) as chat templates see them.
         self.special_tokens = dict(special_tokens or {})
-        self._added = dict(backend.get_added_tokens_decoder())
         vocabulary = backend.get_vocab(with_added_tokens=True)
         if not vocabulary:
             raise StartError("the tokenizer has an empty vocabulary")
@@ -56,8 +59,9 @@ class Tokenizer:
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.max_token_id = max(vocabulary.values())
         self.max_chars_per_token = max(map(len, vocabulary))
-        self.special_ids = frozenset(i for i, token in self._added.items() if token.special)
-        specials = [self._added[i].content for i in self.special_ids]
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(i for i, token in added.items() if token.special)
+        specials = [added[i].content for i in self.special_ids]
         #: Whether `join` puts anything between two special tokens.
         self.spaces_special_tokens = any(self.join(["x", s, s]) != self.join(["x", s]) + s for s in specials)
         self.eos_token_id = self._named_id("eos_token")
@@ -65,10 +69,28 @@ class Tokenizer:
         #: Bytes of any text that are encoded in the time that the event loop has for it.
         self.light = light_bytes(self.encode, LIGHT_SECONDS, LIGHT)
 
+    def speed_up(self) -> None:
+        """Takes fastokens if it has been loaded and agrees, and logs what encodes."""
+        loading, self._loading = self._loading, None
+        if loading is None:
+            return
+        result = loading.checked(self.reference)
+        if isinstance(result, str):
+            log.info("tokenizer: `tokenizers` encodes (fastokens: %s)", result)
+            return
+        self._fast = result
+        self.light = light_bytes(self.encode, LIGHT_SECONDS, LIGHT)
+        log.info("tokenizer: fastokens encodes (same ids as `tokenizers` in the check)")
+
+    def let_go(self) -> None:
+        """Frees the reference's memory where fastokens answers in its place. Call it when `pieces` has been."""
+        if self._fast is not None:
+            self._reference.let_go()
+
     @property
     def reference(self) -> tokenizers.Tokenizer:
-        """The library's own tokenizer, whose answer is the right one."""
-        return self._backend
+        """The library's own tokenizer, whose answer is the right one; where it was let go it is loaded again."""
+        return self._reference.get()
 
     def _named_id(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
@@ -83,66 +105,84 @@ class Tokenizer:
             ids = self._fast.encode(text, add_special_tokens, alone)
             if ids is not None:
                 return ids
-        try:
-            if alone:
-                return self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
-        except TypeError:
-            raise not_unicode(text) from None
+        check_unicode(text)
+        if alone:
+            return self.reference.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return self.reference.encode(text, add_special_tokens=add_special_tokens).ids
 
     def encode_truncated(self, text: str, length: int) -> list[int]:
         """The last tokens of `text`, at most `length` of them counting special ones, which are kept."""
-        try:
-            encoding = self._backend.encode(text, add_special_tokens=False)
-        except TypeError:
-            raise not_unicode(text) from None
-        encoding.truncate(max(0, length - self._backend.num_special_tokens_to_add(False)), direction="left")
-        return self._backend.post_process(encoding, None, True).ids[:length]
+        check_unicode(text)
+        if self._fast is not None:
+            try:
+                return self._fast.encode_truncated(text, length)
+            except NoAnswerError:
+                pass
+        return truncated(self.reference, text, length)
 
     def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
         """The text of `ids`; unknown ids give nothing. Raises RequestError for ids below 0 or above 2**32 - 1."""
-        try:
-            return self._backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
-        except OverflowError as error:
-            raise RequestError(str(error)) from None
+        if ids and not 0 <= min(ids) <= max(ids) <= MAX_ID:
+            raise RequestError(f"a token id is from 0 to {MAX_ID}", param="tokens", limit=MAX_ID)
+        if self._fast is not None and len(ids) <= MOST_FAST:
+            try:
+                return self._fast.decode(ids, skip_special_tokens)
+            except NoAnswerError:
+                pass
+        # Unlike its decode, and unlike fastokens, it lets other threads run.
+        return self.reference.decode_batch([ids], skip_special_tokens=skip_special_tokens)[0]
 
     def id_to_token(self, token_id: int) -> str | None:
         """The entry's raw string, None where the tokenizer has no such id."""
-        return self._backend.id_to_token(token_id)
+        return self.tokens([token_id])[0] or None
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a raw token string."""
-        return self._backend.token_to_id(token)
+        if self._fast is not None:
+            try:
+                return self._fast.token_to_id(token)
+            except NoAnswerError:
+                pass
+        return self.reference.token_to_id(token)
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Raw token strings of `ids`, "" where there is none."""
-        look = self._backend.id_to_token
+        if self._fast is not None:
+            try:
+                return self._fast.tokens(ids)
+            except NoAnswerError:
+                pass
+        look = self.reference.id_to_token
         return [look(i) or "" for i in ids]
 
     def offsets(self, text: str, add_special_tokens: bool = True) -> list[tuple[int, int]]:
         """Of each id of `encode`, where its characters begin and end in `text`."""
-        try:  # unlike encode, it lets other threads run
-            return self._backend.encode_batch([text], add_special_tokens=add_special_tokens)[0].offsets
-        except TypeError:
-            raise not_unicode(text) from None
+        check_unicode(text)
+        # Unlike encode, it lets other threads run.
+        return self.reference.encode_batch([text], add_special_tokens=add_special_tokens)[0].offsets
 
     def join(self, tokens: list[str]) -> str:
         """The text of raw token strings, as the tokenizer's decoder joins them."""
-        decoder = self._backend.decoder
-        return " ".join(tokens) if decoder is None else decoder.decode(tokens)
+        if self._fast is not None:
+            try:
+                return self._fast.join(tokens)
+            except NoAnswerError:
+                pass
+        return join(self.reference, tokens)
 
     def pieces(self) -> list[Piece | None]:
         """Every id's entry, by id, None for holes: what a detokenizer's vocabulary is built from."""
+        backend = self.reference
         out: list[Piece | None] = [None] * (self.max_token_id + 1)
-        for token, i in self._backend.get_vocab(with_added_tokens=False).items():
+        for token, i in backend.get_vocab(with_added_tokens=False).items():
             out[i] = Piece(token, False, False)
-        for i, added in self._added.items():
+        for i, added in backend.get_added_tokens_decoder().items():
             out[i] = Piece(added.content, True, added.special)
         return out
 
     def decoder(self) -> dict[str, Any] | None:
         """The `decoder` of tokenizer.json, None when it has none."""
-        decoder = self._backend.decoder
+        decoder = self.reference.decoder
         if decoder is None:
             return None
         parsed: dict[str, Any] = json.loads(decoder.__getstate__())
@@ -150,33 +190,18 @@ class Tokenizer:
 
 
 def load_tokenizer(files: ModelFiles, *, fast: bool = True) -> Tokenizer:
-    """Loads tokenizer.json; raises StartError when the library cannot read it. `fast`: by fastokens if it agrees."""
-    path = files.tokenizer_path
-    with ThreadPoolExecutor(1, thread_name_prefix="fastokens") as pool:
-        loading = pool.submit(load_fastokens, path) if fast else None
-        try:
-            backend = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception
-            raise StartError(f"cannot load {path}: {error}") from error
-        backend.no_truncation()
-        backend.no_padding()
-        encoder = None if loading is None else _fast_encoder(loading, backend)
+    """Loads the tokenizer; raises StartError when the library cannot read it. `fast`: by fastokens if it agrees."""
+    tokenizer = open_tokenizer(files, fast=fast)
+    tokenizer.speed_up()
+    return tokenizer
+
+
+def open_tokenizer(files: ModelFiles, *, fast: bool = True) -> Tokenizer:
+    """As load_tokenizer, but fastokens, which takes longer, is taken by `speed_up` alone."""
+    loading = Loading(files.tokenizer) if fast else None
+    reference = open_reference(files.tokenizer, files.name)
     named = special_tokens(files.tokenizer_config, files.special_tokens_map)
-    return Tokenizer(backend, named, encoder, files.tokenizer_config)
-
-
-def _fast_encoder(loading: Future[Any], reference: tokenizers.Tokenizer) -> FastEncoder | None:
-    try:
-        result = checked(loading.result(), reference)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever it raises, panics included, the reference is there
-        result = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    if isinstance(result, str):
-        log.info("tokenizer: `tokenizers` encodes (fastokens: %s)", result)
-        return None
-    log.info("tokenizer: fastokens encodes (same ids as `tokenizers` in the check)")
-    return result
+    return Tokenizer(reference, named, files.tokenizer_config, loading)
 
 
 def special_tokens(tokenizer_config: dict[str, Any], special_tokens_map: dict[str, Any]) -> dict[str, str]:
@@ -198,12 +223,20 @@ def special_tokens(tokenizer_config: dict[str, Any], special_tokens_map: dict[st
     return out
 
 
+def check_unicode(text: str) -> None:
+    """RequestError for a text that no tokenizer takes: one with a lone surrogate, or none at all."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise not_unicode(text) from None
+    except AttributeError:
+        raise RequestError("The prompt must be a string.", param="prompt") from None
+
+
 def not_unicode(text: str) -> RequestError:
-    """The error for a text that no tokenizer takes."""
-    for position, character in enumerate(text):
-        if "\ud800" <= character <= "\udfff":
-            return RequestError(
-                f"The text holds a lone surrogate (U+{ord(character):04X}) at position {position}: not Unicode text.",
-                param="prompt",
-            )
-    return RequestError("The prompt must be a string.", param="prompt")
+    """The error for a text with a lone surrogate."""
+    position, character = next((at, sign) for at, sign in enumerate(text) if "\ud800" <= sign <= "\udfff")
+    return RequestError(
+        f"The text holds a lone surrogate (U+{ord(character):04X}) at position {position}: not Unicode text.",
+        param="prompt",
+    )

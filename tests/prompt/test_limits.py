@@ -4,7 +4,7 @@ import pytest
 
 from fastfront.errors import RequestError
 from fastfront.prompt import limits
-from fastfront.prompt.limits import UNLIMITED, PromptLimits, prompt_limits
+from fastfront.prompt.limits import UNLIMITED, PromptLimits, check_messages, prompt_limits
 
 
 def test_output_longer_than_the_model_is_refused_by_the_field_that_asked() -> None:
@@ -64,3 +64,11 @@ def test_ids(ids: list[int], ok: bool) -> None:
         return
     with pytest.raises(RequestError, match=r"is out of vocabulary \(ids go from 0 to 9\)"):
         limits.check_ids(ids, 9)
+
+
+def test_more_messages_than_tokens() -> None:
+    check_messages(8, PromptLimits(8))
+    check_messages(9, UNLIMITED)
+    check_messages(9, PromptLimits(8, truncate_to=4))
+    with pytest.raises(RequestError, match=r"is 8 tokens. However, the conversation has 9 messages"):
+        check_messages(9, PromptLimits(8))

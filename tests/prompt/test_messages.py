@@ -200,7 +200,7 @@ MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["system", "user", "assistant", "tool", "developer", "x"])},
     optional={
         "content": st.none() | st.text(max_size=20) | st.lists(PART, max_size=4),
-        "name": JSON,
+        "name": st.none() | st.text(max_size=4),
         "tool_calls": st.none() | st.lists(CALL, max_size=2),
         "reasoning_content": st.none() | st.text(max_size=5),
         "tool_call_id": st.text(max_size=4),

@@ -11,6 +11,7 @@ import tokenizers
 from fastfront.errors import RequestError, StartError
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.prompter import Prompter
+from fastfront.prompt.reference import Reference
 from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer, special_tokens
 
 MODELS = ("qwen3", "llama3_1", "gemma3", "deepseek_v3", "gptoss", "llama2")
@@ -57,7 +58,7 @@ def test_no_spaces_between_special_tokens(load: Callable[..., Prompter], model: 
 def test_spaces_between_special_tokens() -> None:
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, "[UNK]"))
     backend.add_special_tokens(["[SEP]"])
-    assert Tokenizer(backend).spaces_special_tokens
+    assert Tokenizer(Reference(backend)).spaces_special_tokens
 
 
 @pytest.mark.parametrize("model", MODELS)

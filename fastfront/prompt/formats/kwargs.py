@@ -7,13 +7,16 @@ from typing import Any
 
 from fastfront.errors import RequestError
 
+#: Names that a template's renderer has already given away.
+_TAKEN = frozenset(("messages", "conversation", "self"))
+
 
 def template_kwargs(defaults: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Defaults of the server under what the request gives; null and "auto" leave a default as it is."""
     if not asked:
         return defaults
-    for name in ("messages", "conversation", "return_assistant_tokens_mask"):
-        if asked.get(name):
+    for name, value in asked.items():
+        if (name in _TAKEN and value is not None) or (name == "return_assistant_tokens_mask" and value):
             raise RequestError(f"`{name}` must not be in chat_template_kwargs.", param=f"chat_template_kwargs.{name}")
     given = {name: value for name, value in asked.items() if value is not None and value != "auto"}
     return {**defaults, **given}

@@ -159,7 +159,7 @@ def test_refusals_name_the_field(name: str, messages: list[Any], param: str) -> 
 
 
 def test_results_without_calls() -> None:
-    lone = {"role": "tool", "content": "x", "tool_call_id": ["c"]}
+    lone = {"role": "tool", "content": "x", "tool_call_id": "c"}
     with pytest.raises(RequestError, match=r"messages.1 \(tool\) answers no tool call"):
         FORMATS["deepseek_v32"].render(ChatInput([USER, lone]))
     assert "<tool_result>x</tool_result>" in FORMATS["deepseek_v4"].render(ChatInput([USER, lone]))

@@ -1,4 +1,4 @@
-"""fastokens beside `tokenizers`: the same ids, or `tokenizers` encodes and the log says so."""
+"""fastokens beside `tokenizers`: the same answers, or `tokenizers` gives them and the log says so."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastfront.errors import RequestError
-from fastfront.prompt import tokenizer as module
-from fastfront.prompt.encode import FastEncoder, checked, light_bytes, load_fastokens
+from fastfront.prompt import fast_tokenizer as module
+from fastfront.prompt.fast_tokenizer import FastTokenizer, light_bytes, load_fastokens
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.prompter import Prompter
+from fastfront.prompt.reference import Reference, join, truncated
+from fastfront.prompt.self_check import difference
 from fastfront.prompt.tokenizer import Tokenizer, load_tokenizer
 
 MODELS = ("qwen3", "llama3_1", "gemma3", "deepseek_v3", "gptoss", "llama2", "smollm2")
@@ -37,6 +39,16 @@ class Broken:
         if isinstance(self.ids, BaseException):
             raise self.ids
         return self
+
+
+class Other:
+    """fastokens, one of whose methods answers something else."""
+
+    def __init__(self, backend: Any, method: str, wrong: Any) -> None:
+        self.backend, self.method, self.wrong = backend, method, wrong
+
+    def __getattr__(self, name: str) -> Any:
+        return (lambda *_: self.wrong) if name == self.method else getattr(self.backend, name)
 
 
 class PanicException(BaseException):
@@ -104,7 +116,7 @@ def test_same_ids_for_random_text(load: Load, models: Path, model: str) -> None:
 def test_same_ids_for_any_text(load: Load, text: str, special: bool) -> None:
     for model in ("qwen3", "gemma3", "llama2"):
         tokenizer = own(load, model)
-        want = tokenizer._backend.encode(text, add_special_tokens=special).ids
+        want = tokenizer.reference.encode(text, add_special_tokens=special).ids
         assert tokenizer.encode(text, special) == want
 
 
@@ -112,7 +124,7 @@ def test_threads_get_the_same_ids(load: Load) -> None:
     tokenizer = own(load, "qwen3")
     rng = random.Random(3)
     some = texts(rng, ["<|im_end|>"])
-    want = [tokenizer._backend.encode(text).ids for text in some]
+    want = [tokenizer.reference.encode(text).ids for text in some]
     got: dict[int, list[list[int]]] = {}
 
     def work(n: int) -> None:
@@ -155,12 +167,16 @@ def test_lone_surrogate_goes_to_the_reference(load: Load) -> None:
 
 
 def test_other_ids_are_found(reference: tokenizers.Tokenizer, models: Path) -> None:
-    path = models / "smollm2" / "tokenizer.json"
-    assert isinstance(checked(load_fastokens(path), reference), FastEncoder)
-    other = load_fastokens(models / "qwen3" / "tokenizer.json")
-    assert checked(other, reference) == "differs in check text 1, ' '"
-    assert "differs" in str(checked(Broken([]), reference))
-    assert "differs" in str(checked(Broken(ValueError("limit")), reference))
+    def found(backend: Any) -> str | None:
+        return difference(FastTokenizer(backend), reference)
+
+    own = load_fastokens(models / "smollm2" / "tokenizer.json")
+    assert found(own) is None
+    assert found(load_fastokens(models / "qwen3" / "tokenizer.json")) == "differs in check text 1, ' '"
+    assert "differs" in str(found(Broken([])))
+    assert "differs" in str(found(Broken(ValueError("limit"))))
+    for method, wrong in (("decode_batch", [""]), ("decode_tokens", ""), ("id_to_token", "x"), ("token_to_id", 7)):
+        assert "differs in the" in str(found(Other(own, method, wrong))), method
 
 
 @pytest.mark.parametrize(
@@ -191,13 +207,56 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, models: Path) -> None:
 
 def test_a_panic_while_serving_ends_its_use(reference: tokenizers.Tokenizer) -> None:
     backend = Broken(PanicException("at x.rs:1"))
-    tokenizer = Tokenizer(reference, fast=FastEncoder(backend))
+    tokenizer = Tokenizer(Reference(reference))
+    tokenizer._fast = FastTokenizer(backend)
     assert tokenizer.encode("Hello") == [19556]
     backend.ids = [1]
     assert tokenizer.encode("Hello") == [19556]
-    stopped = FastEncoder(Broken(KeyboardInterrupt()))
+    assert tokenizer.decode([19556]) == "Hello"
+    stopped = FastTokenizer(Broken(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         stopped.encode("x", True, False)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_reference_is_let_go(models: Path, model: str) -> None:
+    """Nothing that requests ask for commonly loads it again, and the answers are its."""
+    tokenizer = load_tokenizer(read_model_files(str(models / model)))
+    reference, rng = tokenizer.reference, random.Random(model)
+    tokenizer.let_go()
+    for text in texts(rng, [])[:40]:
+        ids = tokenizer.encode(text)
+        for skip in (True, False):
+            assert tokenizer.decode(ids, skip) == reference.decode(ids, skip_special_tokens=skip)
+        tokens = tokenizer.tokens(ids)
+        assert tokens == [reference.id_to_token(i) for i in ids]
+        assert tokenizer.join(tokens) == join(reference, tokens)
+        assert tokenizer.encode_truncated(text, 5) == truncated(reference, text, 5)
+    for _ in range(300):
+        ids = rng.choices(range(tokenizer.max_token_id + 9), k=rng.randint(0, 9))
+        assert tokenizer.decode(ids, False) == reference.decode(ids, skip_special_tokens=False)
+        assert tokenizer.tokens(ids) == [reference.id_to_token(i) or "" for i in ids]
+    with pytest.raises(RequestError):
+        tokenizer.encode("a\ud800")
+    assert not tokenizer._reference.is_loaded
+    assert tokenizer.offsets("a b")  # which fastokens cannot tell
+    assert tokenizer._reference.is_loaded
+
+
+def test_it_is_the_same_file_that_is_loaded_again(models: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+        (tmp_path / name).write_bytes((models / "smollm2" / name).read_bytes())
+    tokenizer = load_tokenizer(read_model_files(str(tmp_path)))
+    tokenizer.let_go()
+    (tmp_path / "other").write_text("{}")
+    (tmp_path / "other").rename(tmp_path / "tokenizer.json")
+    assert tokenizer.offsets("Hello world") == [(0, 5), (5, 11)]
+
+
+def test_without_fastokens_it_stays(models: Path) -> None:
+    tokenizer = load_tokenizer(read_model_files(str(models / "smollm2")), fast=False)
+    tokenizer.let_go()
+    assert tokenizer._reference.is_loaded
 
 
 def test_light_bytes() -> None:

@@ -1,0 +1,161 @@
+"""fastokens beside `tokenizers`: used when a self-check at load finds nothing that the two answer differently.
+
+`tokenizers` stays the reference: it answers where fastokens raises, and it takes over where fastokens fails the check,
+is not installed, cannot read the file, or panics later. What fastokens keeps between calls are caches of words, one set
+for each thread and bounded (about 60 MB after 40 MB of unseen words).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tokenizers
+
+from fastfront import env
+from fastfront.prompt.self_check import difference
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class NoAnswerError(Exception):
+    """fastokens cannot tell: the reference must answer."""
+
+
+class FastTokenizer:
+    """fastokens' tokenizer behind one rule: where it does not answer the reference must."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend: Any = backend
+
+    def encode(self, text: str, add_special_tokens: bool, alone: bool) -> list[int] | None:
+        """Token ids, or None for the reference to answer. `alone` lets other threads run meanwhile."""
+        backend = self._backend
+        if backend is None:
+            return None
+        try:
+            if alone:
+                encoding = backend.encode_batch([text], add_special_tokens)[0]
+            else:
+                encoding = backend.encode(text, add_special_tokens)
+        except Exception:  # a lone surrogate, or a limit of its regex engine
+            return None
+        except BaseException as error:
+            self._panicked(error)
+            return None
+        ids: list[int] = encoding.ids
+        return ids
+
+    def encode_truncated(self, text: str, length: int) -> list[int]:
+        """The last ids of a text, at most `length` of them with the special ones around; or NoAnswerError."""
+
+        def work(backend: Any) -> list[int]:
+            encoding = backend.encode(text, False)
+            encoding.truncate(max(0, length - backend.num_special_tokens_to_add(False)), direction="left")
+            ids: list[int] = backend.post_process(encoding, None, True).ids
+            return ids[:length]
+
+        return self._ask(work)
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """The text of ids; or NoAnswerError."""
+        return self._ask(lambda backend: str(backend.decode_batch([ids], skip_special_tokens)[0]))
+
+    def tokens(self, ids: list[int]) -> list[str]:
+        """Raw token strings, "" where there is none; or NoAnswerError."""
+        return self._ask(lambda backend: [backend.id_to_token(i) or "" for i in ids])
+
+    def join(self, tokens: list[str]) -> str:
+        """The text of raw token strings; or NoAnswerError."""
+        return self._ask(lambda backend: str(backend.decode_tokens(tokens)))
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a raw token string; or NoAnswerError."""
+        return self._ask(lambda backend: _id_of(backend, token))
+
+    def _ask(self, work: Callable[[Any], _T]) -> _T:
+        if self._backend is None:
+            raise NoAnswerError
+        try:
+            return work(self._backend)
+        except Exception as error:
+            raise NoAnswerError from error
+        except BaseException as error:
+            self._panicked(error)
+            raise NoAnswerError from error
+
+    def _panicked(self, error: BaseException) -> None:
+        """Never asks it again; raises what is no panic."""
+        if type(error).__name__ != "PanicException":
+            raise error
+        self._backend = None
+        log.error("fastokens panicked (%s); `tokenizers` encodes from now on", error)
+
+
+def _id_of(backend: Any, token: str) -> int | None:
+    number: int | None = backend.token_to_id(token)
+    return number
+
+
+class Loading:
+    """fastokens' tokenizer of a source, which a thread loads while others work."""
+
+    def __init__(self, source: Path | str) -> None:
+        self._backend: Any = None
+        self._error: BaseException | None = None
+        # No daemon: a process that ends meanwhile must not tear native code apart.
+        self._thread = threading.Thread(target=self._load, args=(source,), name="fastokens")
+        self._thread.start()
+
+    def _load(self, source: Path | str) -> None:
+        try:
+            self._backend = load_fastokens(source)
+        except BaseException as error:  # panics included: the reference is there
+            self._error = error
+
+    def checked(self, reference: tokenizers.Tokenizer) -> FastTokenizer | str:
+        """Waits for it; a tokenizer that gave the reference's answers in the check, or the reason for none."""
+        self._thread.join()
+        if self._error is not None:
+            return _told(self._error)
+        fast = FastTokenizer(self._backend)
+        try:
+            return difference(fast, reference) or fast
+        except NoAnswerError as error:
+            return _told(error.__cause__ or error)
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def load_fastokens(source: Path | str) -> Any:
+    """fastokens' tokenizer of a tokenizer.json, or of its text; raises whatever it raises."""
+    env.single_threaded_fastokens()
+    import fastokens
+
+    load = fastokens.Tokenizer.from_json_str if isinstance(source, str) else fastokens.Tokenizer.from_file
+    backend = load(str(source))
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def light_bytes(encode: Callable[[str], Any], seconds: float, most: int) -> int:
+    """How many bytes of text with words never seen before `encode` takes in `seconds`, at most `most`."""
+    rng = random.Random(2)
+    best = float("inf")
+    for _ in range(12):  # the best of many: other programs may be using the processor
+        words = ("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 9))) for _ in range(580))
+        text = " ".join(words)
+        began = time.perf_counter()
+        encode(text)
+        best = min(best, (time.perf_counter() - began) / len(text))
+    return min(most, int(seconds / max(best, 1e-12)))
