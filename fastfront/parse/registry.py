@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from fastfront.errors import ConfigError
@@ -18,6 +18,7 @@ from fastfront.parse.tables import Table, Think, join
 from fastfront.parse.tool.channels import harmony, inkling, muse_glimmer
 from fastfront.parse.tool.elements import elements
 from fastfront.parse.tool.envelope import enveloped, mistral
+from fastfront.parse.tool.plain import plain_arguments, plain_list
 from fastfront.parse.tool.python import pythonic
 from fastfront.parse.tool.sections import braced, deepseek_v3, deepseek_v31, kimi_k2, kimi_k3, plamo3, step3
 from fastfront.parse.tool.template import template_table, template_think
@@ -121,6 +122,8 @@ TOOLS: dict[str, Callable[[Model], Table]] = {
 
 #: Reasoning parsers whose format handles calls as well: the name of the tool parser with their table.
 UNIFIED = {"openai_gptoss": "openai", "inkling": "inkling", "muse_glimmer": "muse_glimmer"}
+#: Those of which vLLM's engine learns no marks, as vLLM's own parsers of these names tell none.
+_UNMARKED = frozenset(("granite", "hunyuan_a13b", "minimax_m2_append_think", "muse_glimmer", "openai_gptoss"))
 NONE = "none"
 AUTO = "auto"
 
@@ -142,6 +145,11 @@ class Format:
         self.tool = tool
         self.reasoning = reasoning
         self._model = model
+
+    @property
+    def suffix(self) -> str:
+        """What Hunyuan's tokens end with."""
+        return self._model.suffix
 
     @cached_property
     def think(self) -> Think | None:
@@ -174,11 +182,20 @@ class Format:
         return reasoning_state(prompt, self.think, thinking) if self.think is not None else None
 
     def parser(
-        self, tools: Sequence[Mapping[str, Any]] = (), in_reasoning: bool | None = None, calls: bool = True
+        self,
+        tools: Sequence[Mapping[str, Any]] = (),
+        in_reasoning: bool | None = None,
+        calls: bool = True,
+        plain: str | None = None,
     ) -> Parser:
-        """A parser for one answer; `calls`: it may hold calls, of `tools` (as in the request)."""
+        """A parser for one answer; `calls`: it may hold calls, of `tools` (as in the request).
+
+        `plain`: calls come as plain JSON, "" an array of them, a name the arguments of that function alone.
+        """
         make_reasoning = plugin.REASONING_PARSERS.get(self.reasoning or "")
         make_tool = plugin.TOOL_PARSERS.get(self.tool or "") if calls else None
+        if plain is not None and make_reasoning is None:
+            return Machine(self._with_plain_calls(plain), tools, in_reasoning)
         if make_reasoning is None and make_tool is None:
             return Machine(self.with_calls if calls else self.without_calls, tools, in_reasoning)
         first: Parser = Machine(self.without_calls, tools, in_reasoning)
@@ -186,7 +203,19 @@ class Format:
             first = make_reasoning(tools, in_reasoning)
         if make_tool is not None:
             return Chain(first, make_tool(tools, False))
+        if plain is not None:
+            table = plain_arguments(self._calls_alone, plain) if plain else plain_list(self._calls_alone)
+            return Chain(first, Machine(table, tools))
         return Chain(first, Machine(self._calls_alone, tools)) if calls else first
+
+    def _with_plain_calls(self, name: str) -> Table:
+        if name:
+            return join(self.think, plain_arguments(self._calls_alone, name))
+        return self._with_call_list
+
+    @cached_property
+    def _with_call_list(self) -> Table:
+        return join(self.think, plain_list(self._calls_alone))
 
     @cached_property
     def _calls_alone(self) -> Table:
@@ -202,9 +231,7 @@ def choose(
     response_template: Mapping[str, Any] | None = None,
 ) -> Format:
     """The parsers of these names (None and `none`: no parser; `auto`: by the model); ConfigError if there is none."""
-    found_tool, found_reasoning = detect(model_name, model_type)
-    tool = _resolve(tool, found_tool)
-    reasoning = _resolve(reasoning, found_reasoning)
+    tool, reasoning = meant(tool, reasoning, model_name, model_type)
     check_names(tool, reasoning)
     if "hf" in (tool, reasoning) and {tool, reasoning} - {"hf", None}:
         raise ConfigError(f"the parser hf handles reasoning and calls: it cannot go with {tool!r} and {reasoning!r}")
@@ -223,13 +250,23 @@ def check_names(tool: str | None, reasoning: str | None) -> None:
         raise ConfigError(f"no reasoning parser {reasoning!r}; there are: {', '.join(reasoning_names())}")
 
 
+def meant(tool: str | None, reasoning: str | None, model_name: str, model_type: str) -> tuple[str | None, str | None]:
+    """The names of the parsers that two flags ask for, None for no parser."""
+    found_tool, found_reasoning = detect(model_name, model_type)
+    return _resolve(tool, found_tool), _resolve(reasoning, found_reasoning)
+
+
+def known_to_vllm(reasoning: str | None) -> bool:
+    """Whether it is the name of a parser that vLLM has too; plug-ins are not looked at."""
+    return reasoning in REASONING or reasoning in UNIFIED or reasoning == "hf"
+
+
+def has_marks(reasoning: str | None) -> bool:
+    """Whether vLLM's engine, told of this parser, knows where reasoning begins and ends."""
+    return known_to_vllm(reasoning) and reasoning not in _UNMARKED
+
+
 def _resolve(name: str | None, found: str | None) -> str | None:
     if not name or name == NONE:
         return None
     return found if name == AUTO else name
-
-
-@cache
-def bare_calls() -> Table:
-    """For answers that are held to JSON: an array of calls, or one, without any tags."""
-    return enveloped((), at_start="[{")

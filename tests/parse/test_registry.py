@@ -11,7 +11,6 @@ import pytest
 from fastfront.errors import ConfigError
 from fastfront.parse import plugin, registry
 from fastfront.parse.auto import detect
-from fastfront.parse.machine import Machine
 from fastfront.parse.reasoning import REASONING
 from fastfront.parse.tables import Do, Field, State, Table
 from tests.parse.runs import Joined, run
@@ -126,11 +125,6 @@ def test_tables_that_cannot_work_are_refused() -> None:
         Table({"content": State(Field.CONTENT, {"<a>": Do("nowhere")})})
     with pytest.raises(ValueError, match="lies inside"):
         Table({"content": State(Field.CONTENT, {"<a>": Do("content"), "x<a>y": Do("content")})})
-
-
-def test_bare_calls() -> None:
-    text = '[{"name": "f", "parameters": {"a": 1}}, {"name": "g", "parameters": {}}]'
-    assert run(Machine(registry.bare_calls()), [text]).calls == [["f", '{"a": 1}', True], ["g", "{}", True]]
 
 
 @pytest.fixture

@@ -219,23 +219,23 @@ def test_auto_tools(parsing: Client) -> None:
     assert (form["type"], form["triggers"], form["at_least_one"]) == ("triggered_tags", ["<tool_call>"], False)
     assert _tag(chat(parsing, tools=[TOOL], parallel_tool_calls=False))["stop_after_first"]
     assert "structured_outputs" not in params(chat(parsing, tools=[OTHER], tool_choice="none"))
-    refused = chat(parsing, tools=[OTHER], response_format={"type": "json_object"})
-    assert refused.status == 400
-    assert "response_format" in refused.error["message"]
+    beside = _tag(chat(parsing, tools=[OTHER], response_format={"type": "json_object"}))
+    calls, answer = beside["elements"]
+    assert (beside["type"], calls["type"], answer["type"]) == ("or", "tags_with_separator", "json_schema")
 
 
-def test_a_format_that_cannot_be_constrained_is_refused(parsing: Client) -> None:
+def test_a_format_without_a_grammar_calls_in_json(parsing: Client) -> None:
     parsing.state.preparation = Preparation("pythonic", None, lambda text: None)
-    assert chat(parsing, tools=[TOOL]).status == 200
-    refused = chat(parsing, tools=[TOOL], tool_choice="required")
-    assert refused.status == 400
-    assert "'pythonic'" in refused.error["message"]
+    assert "structured_outputs" not in params(chat(parsing, tools=[TOOL]))
+    held = params(chat(parsing, tools=[TOOL], tool_choice="required"))["structured_outputs"]["json"]
+    assert (held["type"], held["minItems"]) == ("array", 1)
+    assert held["items"]["anyOf"][0]["properties"]["name"] == {"type": "string", "enum": ["f"]}
 
 
 def test_without_a_tool_parser(client: Client) -> None:
     assert chat(client, tools=[TOOL], tool_choice="none").status == 200
     assert chat(client, tools=[TOOL]).error["param"] == "tool_choice"
-    assert chat(client, include_reasoning=False).error["param"] == "include_reasoning"
+    assert chat(client, include_reasoning=False).status == 200
 
 
 def test_reasoning(parsing: Client) -> None:

@@ -1,0 +1,71 @@
+"""One checking process, as its parent sees it: JSON with its length before it, there and back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from typing import Any
+
+#: How long a process may take until it is ready (s): it loads libraries, perhaps from a cold disk.
+START_TIME = 60.0
+_START = "import sys; sys.path[:] = sys.argv[2:]; from fastfront.engine.constraints.worker import main; main()"
+
+
+class ChildError(Exception):
+    """The process died of what it was asked."""
+
+
+class Child:
+    """Starts with the first question, and again after it died."""
+
+    def __init__(self, isolated: bool) -> None:
+        self._isolated = isolated
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The answer. TimeoutError, ChildError: the process is gone then; OSError: it does not start."""
+        try:
+            into, out = await self._ready()
+            message = json.dumps(job).encode()
+            into.write(len(message).to_bytes(8, "big") + message)
+            answer: dict[str, Any] = await asyncio.wait_for(_read(out), seconds or None)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            await self.close()
+            raise ChildError from error
+        except BaseException:  # of a cancelled question an answer would stay in the pipe
+            await self.close()
+            raise
+        return answer
+
+    async def _ready(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", _START, "isolated" if self._isolated else "", *sys.path,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                assert self._process.stdout is not None
+                await asyncio.wait_for(_read(self._process.stdout), START_TIME)
+            except (TimeoutError, asyncio.IncompleteReadError) as error:
+                raise OSError("the process for checking does not start") from error
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        return self._process.stdin, self._process.stdout
+
+    async def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _read(out: asyncio.StreamReader) -> dict[str, Any]:
+    size = int.from_bytes(await out.readexactly(8), "big")
+    answer: dict[str, Any] = json.loads(await out.readexactly(size))
+    return answer

@@ -1,0 +1,1 @@
+"""Grammars that hold an answer to tool calls in the format of its parser."""
