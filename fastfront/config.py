@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fastfront.errors import ConfigError
 
 Json = dict[str, Any]
+
+#: The model that `serve` takes where none is named.
+DEFAULT_MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class HttpConfig:
     max_body_size: int = 32 << 20
     request_id_headers: bool = False
     access_log: bool = False
+    log_error_stack: bool = False
     api_keys: tuple[str, ...] = ()
     tls: TlsConfig | None = None
     cors: CorsConfig = CorsConfig()
@@ -53,12 +58,16 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The model's files and how prompts are made of them. `model` is a folder or a hub name.
+    """The model's files and how prompts are made of them. `model` is a folder, a GGUF file or a hub name.
 
     `generation_config`: auto, vllm or a folder. `hf_token` True: the token that is logged in on this machine.
     """
 
-    model: str
+    model: str = DEFAULT_MODEL
+    #: Whether nobody has named the model, so that another form of it will do.
+    is_default: bool = False
+    #: The folder or file that has been found; None: `model` has not been looked for yet.
+    place: str | None = None
     served_names: tuple[str, ...] = ()
     revision: str | None = None
     tokenizer: str | None = None
@@ -94,10 +103,26 @@ class ApiConfig:
     trust_request_chat_template: bool = False
     exclude_tools_when_tool_choice_none: bool = False
     response_role: str = "assistant"
+    strict_request_fields: bool = False
+    #: Seconds of silence after which a stream gets a comment; 0: never.
+    sse_keep_alive_interval: int = 0
+    #: full, hash, custom (then `fingerprint_value`) or none.
+    fingerprint_mode: str = "full"
+    fingerprint_value: str | None = None
+    log_requests: bool = False
+    log_outputs: bool = False
+    #: Characters, and token ids, of a prompt or an answer that are logged; None: all.
+    max_log_len: int | None = None
+    #: What the engine knows of reasoning beside a parser.
+    reasoning_config: Json | None = None
     enable_tokenizer_info_endpoint: bool = False
     #: Names of parsers; None: there is none.
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
+    #: What of every call is held to a grammar: what the request asks for, the envelope, or its arguments too.
+    tool_strict_level: Literal["auto", "function", "parameter"] = "auto"
+    #: vLLM's; its `backend` is the engine's, which then decides what constraints are taken.
+    structured_outputs_config: Json | None = None
     #: Where further parsers are registered: a file, a module or an entry point.
     tool_parser_plugin: str = ""
     reasoning_parser_plugin: str = ""
@@ -108,16 +133,16 @@ class EngineConfig:
     """The engines of `serve`, which this process starts and watches, or, with `kind` none, waits for.
 
     `size` counts the ranks of the whole deployment, `size_local` those started here (None: all). `rpc_port` None: any
-    free one. `arguments` are the words for the engine's command line that its starter does not write itself.
+    free one. `arguments` are, by kind of engine, the words for its command line that its starter does not write itself.
     """
 
-    kind: Literal["vllm", "mock", "none"] = "vllm"
+    kind: Literal["auto", "torch", "vllm", "mock", "none"] = "auto"
     host: str = "127.0.0.1"
     rpc_port: int | None = None
     size: int = 1
     size_local: int | None = None
     python: str = sys.executable
-    arguments: tuple[str, ...] = ()
+    arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

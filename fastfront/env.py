@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from fastfront.errors import ConfigError
 
@@ -43,6 +44,11 @@ def single_threaded_fastokens() -> None:
     os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
 
 
+def sleeping_openmp() -> None:
+    """OMP_WAIT_POLICY: PASSIVE unless it is set, so that torch's threads do not spin on cores that others need."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
 def max_stop_strings() -> int:
     """VLLM_MAX_STOP_STRINGS: how many stop strings a request may have."""
     return _natural("VLLM_MAX_STOP_STRINGS", 4)
@@ -71,6 +77,11 @@ def skip_model_name_validation() -> bool:
 def api_key() -> str | None:
     """VLLM_API_KEY: the key that clients must send where no --api-key is given."""
     return _text("VLLM_API_KEY")
+
+
+def openai_api_key() -> str | None:
+    """OPENAI_API_KEY: the key that `bench` sends where no header says another."""
+    return _text("OPENAI_API_KEY")
 
 
 def http_timeout_keep_alive() -> int:
@@ -115,6 +126,11 @@ def chat_template_render_timeout() -> float:
         raise ConfigError(f"VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT must be seconds, not {value!r}") from None
 
 
+def regex_compilation_timeout() -> int:
+    """VLLM_REGEX_COMPILATION_TIMEOUT_S: seconds that compiling a constraint, to check it, may take; 0 is no limit."""
+    return _natural("VLLM_REGEX_COMPILATION_TIMEOUT_S", 5)
+
+
 def system_start_date() -> str | None:
     """VLLM_SYSTEM_START_DATE: the date that gpt-oss models are told (YYYY-MM-DD); None: today's."""
     return _text("VLLM_SYSTEM_START_DATE")
@@ -123,3 +139,22 @@ def system_start_date() -> str | None:
 def harmony_system_instructions() -> bool:
     """VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS: whether a gpt-oss prompt has the instructions in its system message."""
     return _switch("VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS")
+
+
+def cache_folder() -> Path:
+    """XDG_CACHE_HOME: the folder that holds ours, `fastfront`; ~/.cache where it is unset or no absolute path."""
+    given = Path(_text("XDG_CACHE_HOME") or "")
+    return (given if given.is_absolute() else Path.home() / ".cache") / "fastfront"
+
+
+def progress() -> str:
+    """FASTFRONT_PROGRESS: auto (a bar on a terminal, else lines in the log), bar or lines."""
+    value = os.environ.get("FASTFRONT_PROGRESS", "auto")
+    if value not in ("auto", "bar", "lines"):
+        raise ConfigError(f"FASTFRONT_PROGRESS must be auto, bar or lines, not {value!r}")
+    return value
+
+
+def for_child(**more: str) -> dict[str, str]:
+    """The environment of a program that we start, with some variables of its own."""
+    return {**os.environ, **more}

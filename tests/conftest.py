@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -69,7 +70,7 @@ def fast(request: pytest.FixtureRequest) -> SimpleNamespace:
     return SimpleNamespace(kind=request.param, **load(native=request.param == "native"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
     """Gives a TCP port of 127.0.0.1 that was free just now."""
 
@@ -148,10 +149,24 @@ Start = Callable[..., Started]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a program: start(argv, env={...}, pass_fds=(...), cwd=...) -> Started; ended after the test."""
+    with _starter(tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def start_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """As `start`; what it starts is ended after the file's last test."""
+    with _starter(tmp_path_factory.mktemp("started")) as begin:
+        yield begin
+
+
+@contextlib.contextmanager
+def _starter(folder: Path) -> Iterator[Start]:
+    """Logs go to `folder`."""
     running: list[Started] = []
 
     def begin(argv: Sequence[str | Path], env: dict[str, str] | None = None, **options: Any) -> Started:
-        log = tmp_path / f"started-{len(running)}.log"
+        log = folder / f"started-{len(running)}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [str(word) for word in argv],
@@ -165,9 +180,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
         running.append(Started(process, log))
         return running[-1]
 
-    yield begin
-    for started in reversed(running):
-        started.end()
+    try:
+        yield begin
+    finally:
+        for started in reversed(running):
+            started.end()
 
 
 @pytest.fixture(scope="session")

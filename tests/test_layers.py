@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "fastfront"
 
-BASE = {"errors", "flow", "config", "env", "log", "metrics", "fast", ""}
+BASE = {"errors", "flow", "config", "env", "log", "metrics", "gguf_file", "progress", "fast", ""}
 STAGES = {"http", "prompt", "engine", "text", "parse"}
 
 #: Part of the package -> the parts that it may import, beside itself. "" is fastfront/__init__.py.
@@ -19,26 +19,35 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "env": {"errors"},
     "config": {"errors"},
+    "gguf_file": {"errors"},
+    "progress": {"env"},
     "log": {"errors"},
     # flow's records as types only: flow itself needs fast.
     "fast": {"errors", "env", "flow"},
     "flow": {"errors", "fast"},
     "metrics": {"errors", "flow"},
     **dict.fromkeys(STAGES, BASE),
+    # A client: nothing of the server's, not even its stages.
+    "load": {"errors"},
     "pipeline": BASE | STAGES,
-    "api": BASE | {"pipeline"},
+    "beams": BASE,
+    "api": BASE | {"beams", "pipeline"},
     "process": BASE | {"http", "prompt", "text", "parse", "api"},
     # No engine and no pipeline: that is what it is for.
     "render": BASE | {"process", "prompt", "parse", "api"},
-    "app": BASE | STAGES | {"process", "pipeline", "api"},
-    # mock-engine is an engine with a command line.
-    "cli": BASE | {"app", "render", "engine"},
+    # Which engine, which model: both stages' business.
+    "settle": BASE | {"prompt", "engine"},
+    "app": BASE | STAGES | {"process", "settle", "pipeline", "api"},
+    # mock-engine is an engine with a command line; bench gives the load generator a tokenizer.
+    "cli": BASE | {"app", "render", "engine", "load", "prompt"},
     "__main__": {"cli"},
 }
 
 #: Third party -> the only part that may import it.
 CONFINED = {
     "zmq": "engine",
+    "llguidance": "engine",
+    "xgrammar": "engine",
     "torch": "engine",
     "vllm": "engine",
     "sglang": "engine",

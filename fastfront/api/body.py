@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,9 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from fastfront.api.coerce import Location, Problem, body_error, read
+from fastfront.api.unknown import tell, unknown_fields
 from fastfront.errors import BodyError
 from fastfront.flow import Handler, HttpRequest, Reply, Work
-
-logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=msgspec.Struct)
 
@@ -27,14 +25,12 @@ _pool = ThreadPoolExecutor(1, thread_name_prefix="body")
 
 _REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_WARNED_NAMES = 256
-_warned: set[str] = set()
 
 
 class BodyReader(Generic[Model]):
-    """Reads the bodies of one endpoint. `model` forbids unknown fields; they are dropped, with one warning per name."""
+    """Reads the bodies of one endpoint. `model` forbids unknown fields; they are dropped, or with `strict` refused."""
 
-    def __init__(self, model: type[Model]) -> None:
+    def __init__(self, model: type[Model], strict: bool = False) -> None:
         if not model.__struct_config__.forbid_unknown_fields:
             raise TypeError(f"{model.__name__} must forbid unknown fields: that is how they are noticed")
         lenient = msgspec.defstruct(
@@ -43,7 +39,7 @@ class BodyReader(Generic[Model]):
         self._model = cast("type[Model]", lenient)
         self._strict = msgspec.json.Decoder(model)
         self._lenient = msgspec.json.Decoder(self._model)
-        self._names = frozenset(model.__struct_encode_fields__)
+        self._refuses = strict
 
     def serve(self, handle: Callable[[HttpRequest, Reply, Model], Work | None]) -> Handler:
         """The handler that reads the body and gives it to `handle`; a big one that is not right, in a worker thread."""
@@ -84,7 +80,8 @@ class BodyReader(Generic[Model]):
             body = self._lenient.decode(data)
         except _REFUSED:
             return self._convert(_parse(data), ("body",))
-        self._warn(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
+        # what is within known fields was right
+        self._tell(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
         return body
 
     def read_value(self, value: Any, loc: Location) -> Model:
@@ -93,20 +90,14 @@ class BodyReader(Generic[Model]):
 
     def _convert(self, value: Any, loc: Location) -> Model:
         fields = read(self._model, value, loc)
-        self._warn(value)
+        self._tell(value)
         try:
             return msgspec.convert(fields, self._model)
         except msgspec.ValidationError as error:
             raise BodyError(f"1 validation error:\n  {error}", param="body") from None
 
-    def _warn(self, body: dict[str, Any]) -> None:
-        """Unknown fields change nothing, as in vLLM, but they are not passed over in silence."""
-        for name in body:
-            if len(_warned) >= _WARNED_NAMES:
-                return
-            if name not in self._names and name not in _warned:
-                _warned.add(name)
-                logger.warning("request field %r is not known and has no effect", name[:100])
+    def _tell(self, value: dict[str, Any]) -> None:
+        tell(unknown_fields(self._model, value), self._refuses)
 
 
 def _check_content_type(content_type: str) -> None:

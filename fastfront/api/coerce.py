@@ -73,6 +73,8 @@ def coerce(kind: mi.Type, value: Any, loc: Location, problems: Problems) -> Any:
     match kind:
         case mi.AnyType():
             return value
+        case mi.Metadata():
+            return _not_text(kind, value, loc, problems)
         case mi.UnionType():
             return _union(kind, value, loc, problems)
         case mi.BoolType():
@@ -119,6 +121,14 @@ def _summary(value: object) -> str:
 
 def _dotted(loc: Location) -> str:
     return ".".join(str(part)[:_INPUT_CHARS] for part in loc)
+
+
+def _not_text(kind: mi.Metadata, value: Any, loc: Location, problems: Problems) -> Any:
+    """What vLLM looks at before pydantic does: a number written as text is none there."""
+    if isinstance(value, str):
+        problems.add(Problem("int_type", loc, "Input should be a valid integer", value))
+        return None
+    return coerce(kind.type, value, loc, problems)
 
 
 def _union(kind: mi.UnionType, value: Any, loc: Location, problems: Problems) -> Any:
@@ -289,6 +299,8 @@ def _struct(kind: mi.StructType, value: Any, loc: Location, problems: Problems) 
 def _declared(kind: mi.Type) -> Any:
     """The Python type that `kind` tells of."""
     match kind:
+        case mi.Metadata():
+            return _declared(kind.type)
         case mi.UnionType():
             return Union[tuple(map(_declared, kind.types))]  # noqa: UP007  (of a tuple)
         case mi.IntType():

@@ -87,6 +87,13 @@ def render_error(error: BaseException) -> Rendered:
     return status, _body(error, status, kind), JSON, ()
 
 
+def render_and_log(error: BaseException) -> Rendered:
+    """As `render_error`; the log gets the traceback."""
+    rendered = render_error(error)
+    logger.warning("error answer %d: %s", rendered[0], error, exc_info=error)
+    return rendered
+
+
 def error_event(error: BaseException) -> bytes:
     """The server-sent event of an error after the answer has started; as HTTP does not see it, it is logged here."""
     if not isinstance(error, RequestError):

@@ -14,7 +14,7 @@ from fastfront import env
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError
 from fastfront.fast import Outbox, Vocab
-from fastfront.flow import ChatInput, Choice, EventFormat, Generation, ModelInfo, Parser, Prompt
+from fastfront.flow import ChatInput, Choice, EventFormat, Generation, MakeCounter, ModelInfo, Parser, Prompt
 
 _T = TypeVar("_T")
 
@@ -156,8 +156,16 @@ class Preparation(Protocol):
     def reasoning_ended(self, prompt: list[int], thinking: bool) -> bool | None:
         """Whether the prompt left no reasoning open; None where nobody here can tell."""
 
-    def call_grammar(self, tools: list[dict[str, Any]], choice: str, single: bool) -> str | None:
-        """The structural tag that holds the answer to calls of `tools` (choice auto, required or forced), if any."""
+    def plain_calls(self, choice: str, name: str) -> str | None:
+        """How plain JSON says the calls of `choice`: "" as an array, a name as that function's arguments; None: not."""
+
+    def held_answer(self, constraint: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A constraint on an answer without calls as the format needs it, None where it is right as it is."""
+
+    def held_calls(
+        self, tools: Sequence[Mapping[str, Any]], choice: str, single: bool, answer: Mapping[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """The constraint that holds an answer to calls of `tools` (choice auto, required or forced), None for none."""
 
 
 class Format(Protocol):
@@ -175,9 +183,20 @@ class Format(Protocol):
         """Whether the prompt, by its end, left reasoning open; None where neither it nor the request says."""
 
     def parser(
-        self, tools: Sequence[Mapping[str, Any]] = (), in_reasoning: bool | None = None, calls: bool = True
+        self,
+        tools: Sequence[Mapping[str, Any]] = (),
+        in_reasoning: bool | None = None,
+        calls: bool = True,
+        plain: str | None = None,
     ) -> Parser:
-        """The parser of one answer."""
+        """The parser of one answer; `plain` as Preparation.plain_calls says."""
+
+
+class Counting(Protocol):
+    """Tells the tokens of reasoning from others."""
+
+    def counter(self, in_reasoning: bool | None) -> MakeCounter:
+        """What makes the counter of an answer; `in_reasoning` as Format.reasoning_state says."""
 
 
 def _lives() -> None:
@@ -200,7 +219,8 @@ class RenderState:
     #: A cap on max_tokens that no request lifts: max_new_tokens of an overriding generation config.
     max_new_tokens: int | None = None
     in_flight: int = 0
-    fingerprint: str = ""
+    #: `system_fingerprint` of answers.
+    fingerprint: str | None = field(init=False)
     #: What api.openai.recipe has made of requests so far.
     recipes: dict[Any, Any] = field(default_factory=dict)
     #: What api.openai.chat.prepare tells reasoning parsers of requests that say nothing of it.
@@ -211,17 +231,28 @@ class RenderState:
     preparation: Preparation | None = None
     #: None without parsers.
     format: Format | None = None
+    #: None without a reasoning parser.
+    counting: Counting | None = None
+    #: Whether the engine knows what reasoning looks like, and so can keep to a budget of it.
+    thinking_budgets: bool = True
     #: The template that the server was given, or that the model has.
     chat_template: str | None = None
     #: The server's own template variables.
     template_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.fingerprint:
-            info = self.pipeline.info
-            model: tuple[Any, ...] = (info.root, info.max_model_len, info.vocab_size, self.engine_version)
-            digest = hashlib.sha256(repr(model).encode()).hexdigest()
-            self.fingerprint = f"vllm-{self.engine_version}-{digest[:8]}"
+        self.fingerprint = self._fingerprint()
+
+    def _fingerprint(self) -> str | None:
+        match self.settings.fingerprint_mode:
+            case "none":
+                return None
+            case "custom":
+                return self.settings.fingerprint_value
+        info = self.pipeline.info
+        model: tuple[Any, ...] = (info.root, info.max_model_len, info.vocab_size, self.engine_version)
+        digest = hashlib.sha256(repr(model).encode()).hexdigest()
+        return f"vllm-{self.engine_version}-{digest[:8]}"
 
 
 @dataclass(slots=True)

@@ -28,21 +28,20 @@ Sections = dict[str, dict[str, Any]]
 
 
 def serve_config(argv: Sequence[str]) -> Config:
-    """`MODEL [options] [-- engine arguments]`; raises ConfigError."""
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError("the model must come right after `serve`: fastfront serve MODEL [options]")
-    words = read_words(argv[1:], SERVE)
+    """`[MODEL] [options] [-- engine arguments]`; raises ConfigError."""
+    named = argv[:1] if argv and not argv[0].startswith("-") else []
+    words = _serve_words(argv, len(named))
     values = words.values
     kind = _engine_kind(values)
-    if kind != "vllm" and words.unknown:
+    if kind in ("mock", "none") and words.unknown:
         raise ConfigError(f"unknown options: {' '.join(words.unknown)}")
     if kind == "none" and words.rest:
         raise ConfigError(f"no engine is started that could take {' '.join(words.rest)}")
     table = {flag.name: flag for flag in SERVE}
-    hint = "Remove them" + (", or give those meant for the engine alone after `--`." if kind == "vllm" else ".")
+    hint = "Remove them" + (", or give those meant for vLLM alone after `--`." if kind in ("auto", "vllm") else ".")
     warnings = sort_out(values, table, lambda flag: words.written.get(flag.name, flag.option), hint)
     sections = _sections(values, table)
-    sections["model"]["model"] = argv[0]
+    sections["model"] |= {"model": named[0]} if named else {"is_default": True}
     engine = {"python": env.engine_python(), **sections["engine"], "kind": kind}
     if kind == "none":
         engine["size_local"] = 0
@@ -51,7 +50,7 @@ def serve_config(argv: Sequence[str]) -> Config:
     local, size = engine.get("size_local"), engine.get("size", 1)
     if local is not None and local > size:
         raise ConfigError(f"--data-parallel-size-local {local} is more than --data-parallel-size {size}")
-    engine["arguments"] = _engine_arguments(kind, words, table)
+    engine["arguments"] = {one: _engine_arguments(one, words, table) for one in _KINDS.get(kind, (kind,))}
     return _config(sections, EngineConfig(**engine), warnings)
 
 
@@ -94,8 +93,23 @@ def frontend_config(argv: Sequence[str]) -> Config:
     return _config(sections, InheritedConfig(**inherited), warnings)
 
 
-def _engine_kind(values: dict[str, Any]) -> Literal["vllm", "mock", "none"]:
-    kind: Literal["vllm", "mock", "none"] = values.get("engine", "vllm")
+#: What an engine that is not decided yet may become.
+_KINDS = {"auto": ("torch", "vllm"), "none": ()}
+#: Of the options that both sides need, those that the built-in engine has a use for.
+_OF_TORCH = ("max_model_len", "disable_log_stats", "log_level", "hf_overrides")
+
+
+def _serve_words(argv: Sequence[str], at: int) -> Words:
+    try:
+        return read_words(argv[at:], SERVE)
+    except ConfigError as error:
+        if not at and str(error).startswith("unexpected argument"):
+            raise ConfigError(f"{error}; the model comes right after `serve`") from None
+        raise
+
+
+def _engine_kind(values: dict[str, Any]) -> Literal["auto", "torch", "vllm", "mock", "none"]:
+    kind: Literal["auto", "torch", "vllm", "mock", "none"] = values.get("engine", "auto")
     if kind == "none" and values.get("data_parallel_size_local"):
         raise ConfigError("--engine none starts no engine, but --data-parallel-size-local wants some")
     return "none" if values.get("data_parallel_size_local") == 0 else kind
@@ -126,6 +140,7 @@ def _records(sections: Sections, warnings: tuple[str, ...]) -> dict[str, Any]:
         whole["log_stats"] = not whole["log_stats"]
     if env.server_dev_mode():
         warnings += ("VLLM_SERVER_DEV_MODE has no effect: the developer routes are not served yet",)
+    warnings += _check_api(sections["api"])
     return {
         "http": HttpConfig(
             **{**http, "api_keys": _api_keys(http.get("api_keys"))},
@@ -137,6 +152,18 @@ def _records(sections: Sections, warnings: tuple[str, ...]) -> dict[str, Any]:
         "warnings": warnings,
         **whole,
     }
+
+
+def _check_api(given: dict[str, Any]) -> tuple[str, ...]:
+    """Warnings of flags that another one makes useless; ConfigError for what is missing."""
+    if given.get("log_outputs") and not given.get("log_requests"):
+        raise ConfigError("--enable-log-outputs needs --enable-log-requests")
+    custom = given.get("fingerprint_mode") == "custom"
+    if custom and given.get("fingerprint_value") is None:
+        raise ConfigError("--fingerprint-mode custom needs --fingerprint-value")
+    if not custom and given.get("fingerprint_value") is not None:
+        return ("--fingerprint-value has no effect without --fingerprint-mode custom",)
+    return ()
 
 
 def _api_keys(given: str | tuple[str, ...] | None) -> tuple[str, ...]:
@@ -153,7 +180,8 @@ def _tls(given: dict[str, Any]) -> TlsConfig | None:
 
 def _engine_arguments(kind: str, words: Words, table: dict[str, Flag]) -> tuple[str, ...]:
     """The words for the engine: what the table does not know, what both sides need, what follows `--`."""
-    shared = {name: value for name, value in words.values.items() if name == "max_model_len"}
+    wanted = _OF_TORCH if kind == "torch" else ("max_model_len",)
+    shared = {name: value for name, value in words.values.items() if name in wanted}
     if kind == "vllm":
         shared |= {name: value for name, value in words.values.items() if table[name].to_engine}
         if shared.get("tokenizer_mode") == "harmony":  # the engine knows it by the model's type alone
@@ -167,6 +195,4 @@ def _engine_arguments(kind: str, words: Words, table: dict[str, Flag]) -> tuple[
             spelled.append(flag.option if value else "--no-" + flag.option[2:])
         else:
             spelled += [flag.option, json.dumps(value) if isinstance(value, dict) else str(value)]
-    if kind == "none":
-        return ()
     return (*words.unknown, *spelled, *words.rest)

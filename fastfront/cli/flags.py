@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +57,42 @@ def _is_keys(value: Any) -> bool:
     return isinstance(value, str) or _is_texts(value)
 
 
+def _number(low: float, high: float = math.inf, *, above: bool = False, below: bool = False) -> Kind:
+    """`above`, `below`: the bound itself is none. Infinity is a number where nothing else bounds it."""
+    says = "a number" if low == -math.inf else f"a number {'above' if above else 'of at least'} {low:g}"
+    if high < math.inf:
+        says += f" and {'below' if below else 'at most'} {high:g}"
+
+    def fits(value: Any) -> bool:
+        good = type(value) in (int, float) and not math.isnan(value) and low <= value <= high
+        return good and not (above and value == low) and not (below and value == high)
+
+    return Kind(says, float, fits)
+
+
+def _list_of(one: Kind) -> Kind:
+    """Values with commas between them."""
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, list) and bool(value) and all(one.fits(item) for item in value)
+
+    def read(word: str) -> list[Any]:
+        return [one.read(part) for part in word.split(",")]
+
+    return Kind(f"a list with commas, each {one.says}", read, fits)
+
+
+def _is_spread(value: Any) -> bool:
+    below_one = _number(0, 1, below=True).fits
+    if isinstance(value, dict):
+        return set(value) <= {"input", "output"} and all(map(below_one, value.values()))
+    return below_one(value)
+
+
+def _is_pairs(sign: str) -> Callable[[Any], bool]:
+    return lambda value: _is_texts(value) and all(text.partition(sign)[0] and sign in text for text in value)
+
+
 KINDS: dict[str, Kind] = {
     "text": Kind("a string", str, lambda value: isinstance(value, str)),
     "switch": Kind("true or false", _boolean, lambda value: isinstance(value, bool), "switch"),
@@ -65,6 +102,9 @@ KINDS: dict[str, Kind] = {
     "port": _whole(0, 65535),
     "verify": _whole(0, 2),
     "level": Kind(f"one of {', '.join(LEVELS)}", str.upper, lambda value: isinstance(value, str) and value in LEVELS),
+    "strictness": Kind(
+        "auto, function or parameter", str, lambda value: value in ("auto", "function", "parameter")
+    ),
     "token": Kind("a string or true", str, lambda value: isinstance(value, str | bool), "optional"),
     "length": _whole(1)._replace(says="a whole number of at least 1, also as 32k (32000) or 32K (32768)", read=_length),
     "object": Kind("a JSON object", json.loads, lambda value: isinstance(value, dict)),
@@ -73,6 +113,18 @@ KINDS: dict[str, Kind] = {
     "keys": Kind("a string or a list of strings", str, _is_keys, "words"),
     "anything": Kind("any value", str, lambda value: True),
     "many": Kind("any values", str, lambda value: True, "words"),
+    "number": _number(-math.inf),
+    "decimal": _number(0),
+    "rate": _number(0, above=True),
+    "share": _number(0, 1),
+    "fraction": _number(0, 1, above=True),
+    "spread": Kind('a number of at least 0 and below 1, or {"input": ..., "output": ...}', json.loads, _is_spread),
+    "percentiles": _list_of(_number(0, 100)),
+    "rates": _list_of(_number(0, above=True)),
+    "counts": _list_of(_whole(1)),
+    "names": _list_of(Kind("a name", str, lambda value: isinstance(value, str) and value != "")),
+    "pairs": Kind("a list of KEY=VALUE", str, _is_pairs("="), "words"),
+    "limits": Kind("a list of KEY:VALUE", str, _is_pairs(":"), "words"),
 }
 
 

@@ -1,6 +1,6 @@
 """Every flag of vLLM 0.32.0's frontends (Python and Rust) that is the frontend's business, and fastfront's own.
 
-What is not here is the engine's: `serve --engine vllm` passes it on, `--args-json` ignores it.
+What is not here is the engine's: `serve` passes it on, `--args-json` ignores it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ HTTP = (
     Flag("enable_ssl_refresh", "switch", False, R, "reload certificates that change"),
     Flag("enable_request_id_headers", "switch", False, S, "X-Request-Id in every answer", "http.request_id_headers"),
     Flag("enable_access_log", "switch", False, S, "a log line for each answer", "http.access_log"),
-    Flag("sse_keep_alive_interval", "natural", 0, R, "seconds between comments on a silent stream"),
+    Flag("sse_keep_alive_interval", "natural", 0, S, "seconds of silence after which a stream gets a comment; 0: none",
+         "api.sse_keep_alive_interval"),
     Flag("root_path", "text", None, R, "path prefix of a proxy"),
     Flag("middleware", "many", [], R, "ASGI middleware"),
     Flag("grpc_port", "port", None, R, "port of the gRPC services"),
@@ -115,8 +116,13 @@ API = (
          "api.tool_call_parser", null=True),
     Flag("reasoning_parser", "text", "", S, "format of reasoning: a name, auto (by the model) or none",
          "api.reasoning_parser", null=True),
+    Flag("reasoning_config", "object", None, S, "marks of reasoning, with which the engine holds thinking budgets also "
+         "without a reasoning parser", "api.reasoning_config", null=True, to_engine=True),
     Flag("enable_auto_tool_choice", "switch", False, N, "a tool parser is enough"),
-    Flag("tool_strict_level", "text", "auto", R, "constrain tool calls"),
+    Flag("tool_strict_level", "strictness", "auto", S, "hold every answer with tools to calls of the parser's format "
+         "(function), and their arguments to the tools' schemas (parameter)", "api.tool_strict_level"),
+    Flag("structured_outputs_config", "object", None, S, "how the engine holds answers; its backend decides which "
+         "constraints are taken", "api.structured_outputs_config", null=True, to_engine=True),
     Flag("tool_parser_plugin", "text", "", S, "file, module or entry point that registers tool parsers",
          "api.tool_parser_plugin"),
     Flag("reasoning_parser_plugin", "text", "", S, "file, module or entry point that registers reasoning parsers",
@@ -130,8 +136,11 @@ API = (
     Flag("enable_per_request_metrics", "switch", False, R, "timings in answers"),
     Flag("enable_scale_out", "switch", False, R, "the token routes; the render routes are always served"),
     Flag("tokens_only", "switch", False, R, "only the token routes"),
-    Flag("fingerprint_mode", "text", "full", R, "kind of system_fingerprint"),
-    Flag("fingerprint_value", "text", None, R, "a system_fingerprint of your own"),
+    Flag("strict_request_fields", "switch", False, S, "refuse requests with fields that nobody knows (else the log "
+         "tells each name once)", "api.strict_request_fields"),
+    Flag("fingerprint_mode", "text", "full", S, "system_fingerprint: full, hash (the same here), custom or none",
+         "api.fingerprint_mode", choices=("full", "hash", "custom", "none")),
+    Flag("fingerprint_value", "text", None, S, "the custom one", "api.fingerprint_value", null=True),
     Flag("cohere_is_reasoning_model", "switch", True, R, "the Cohere route"),
     Flag("cohere_format", "text", "cmd4", R, "the Cohere prompt format"),
     Flag("anthropic_disabled_thinking_effort", "text", "auto", R, "the Anthropic route"),
@@ -149,11 +158,13 @@ OPERATION = (
          "config.log_level"),
     Flag("aggregate_engine_logging", "switch", False, N, "there is no statistics line in the log"),
     Flag("log_config_file", "text", None, R, "file that configures logging"),
-    Flag("enable_log_requests", "switch", False, R, "a line for each request"),
-    Flag("enable_log_outputs", "switch", False, R, "answers in the log"),
-    Flag("enable_log_deltas", "switch", True, N, "no answers are logged"),
-    Flag("max_log_len", "natural", None, N, "no prompts are logged"),
-    Flag("log_error_stack", "switch", False, R, "tracebacks of error answers"),
+    Flag("enable_log_requests", "switch", False, S, "a line when a request comes and one when it ends; at DEBUG "
+         "prompts too", "api.log_requests"),
+    Flag("enable_log_outputs", "switch", False, S, "answers in the log, with --enable-log-requests", "api.log_outputs"),
+    Flag("enable_log_deltas", "switch", True, N, "a stream is logged when it ends"),
+    Flag("max_log_len", "natural", None, S, "most characters, or ids, of a prompt or an answer in the log (all)",
+         "api.max_log_len", null=True),
+    Flag("log_error_stack", "switch", False, S, "tracebacks of error answers in the log", "http.log_error_stack"),
     Flag("otlp_traces_endpoint", "text", None, R, "where traces go"),
     Flag("collect_detailed_traces", "many", None, R, "what is traced"),
     Flag("profiler_config", "object", None, R, "the profile routes; a configuration without profiler is ignored",
@@ -165,8 +176,9 @@ OPERATION = (
 )  # fmt: skip
 
 ENGINE = (
-    Flag("engine", "text", "vllm", S, "vllm: start `vllm serve --headless`; mock: a stand-in without a model; "
-         "none: engines join from outside", "engine.kind", "serve", choices=("vllm", "mock", "none")),
+    Flag("engine", "text", "auto", S, "torch: the built-in one; vllm: start `vllm serve --headless`; auto: vllm where "
+         "it is installed, else torch; mock: a stand-in without a model; none: engines join from outside",
+         "engine.kind", "serve", choices=("auto", "torch", "vllm", "mock", "none")),
     Flag("python", "text", None, S, "Python with vLLM (FASTFRONT_PYTHON, VLLM_RS_PYTHON, or the one that runs us)",
          "engine.python", "serve"),
     Flag("data_parallel_size", "positive", 1, S, "engines altogether", "engine.size", "serve", ("-dp",)),
@@ -219,6 +231,14 @@ _OF_RENDER = {
              "api.enable_tokenizer_info_endpoint"),
         Flag("limit_mm_per_prompt", "object", {}, N, "requests with media are refused"),
         Flag("stream_interval", "positive", 1, N, "nothing is streamed"),
+        Flag("sse_keep_alive_interval", "natural", 0, N, "nothing is streamed"),
+        Flag("reasoning_config", "object", None, N, "there is no engine"),
+        Flag("structured_outputs_config", "object", None, N, "there is no engine"),
+        Flag("fingerprint_mode", "text", "full", N, "derendered answers have no fingerprint"),
+        Flag("fingerprint_value", "text", None, N, "derendered answers have no fingerprint"),
+        Flag("enable_log_requests", "switch", False, N, "nothing is generated"),
+        Flag("enable_log_outputs", "switch", False, N, "nothing is generated"),
+        Flag("max_log_len", "natural", None, N, "nothing is generated"),
         Flag("enable_prompt_tokens_details", "switch", False, N, "the engine's server counts"),
         Flag("enable_force_include_usage", "switch", False, N, "the engine's server counts"),
         Flag("response_role", "text", "assistant", N, "derendered messages are the assistant's"),

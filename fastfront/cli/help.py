@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from fastfront.cli.flags import KINDS, Flag
 
 SERVE = """\
-usage: fastfront serve MODEL [options] [-- engine arguments]
+usage: fastfront serve [MODEL] [options] [-- engine arguments]
 
-Serves MODEL (a folder or a hub name) over HTTP and, unless engines join from outside, starts its engine.
-With --engine vllm, options that are not listed here go to `vllm serve` as they are; so does what follows `--`.
+Serves MODEL (a folder, a GGUF file or a hub name; SmolLM2-135M-Instruct where none is named) over HTTP and, unless
+engines join from outside, starts its engine. Options that are not listed here go to the engine, as does what follows
+`--`: to `vllm serve` as they are, or to the built-in engine (`python -m fastfront.engine.torch --help` lists its own).
 `-` and `_` are the same in names; --no-NAME turns a switch off; --NAME.KEY VALUE sets a key of a JSON object.
 
 Each option is marked: supported | refused (an error, not served yet) | no effect (a warning at start) |
@@ -25,11 +26,19 @@ Started by vLLM: VLLM_USE_RUST_FRONTEND=1 VLLM_RUST_FRONTEND_PATH=$(which fastfr
 RENDER = """\
 usage: fastfront render MODEL [options]
 
-Serves the request side of MODEL (a folder or a hub name) alone, with no engine: requests to token ids and sampling
-parameters (render), an engine's token ids to answers (derender), tokenize and detokenize.
+Serves the request side of MODEL (a folder, a GGUF file or a hub name) alone, with no engine: requests to token ids and
+sampling parameters (render), an engine's token ids to answers (derender), tokenize and detokenize.
 `-` and `_` are the same in names; --no-NAME turns a switch off; --NAME.KEY VALUE sets a key of a JSON object.
 
 Each option is marked: supported | refused (an error, not served yet) | no effect (a warning at start).
+"""
+BENCH = """\
+usage: fastfront bench serve [options]
+
+Sends streamed requests to a server of the OpenAI API, prints throughput and latencies as `vllm bench serve` does.
+`-` and `_` are the same in names; --no-NAME turns a switch off; --NAME.KEY VALUE sets a key of a JSON object.
+
+Each option is marked: supported | refused (an error, not there) | no effect (a warning at start).
 """
 _METAVARS = {"text": "TEXT", "words": "TEXT ...", "object": "JSON", "texts": "JSON", "keys": "KEY ..."}
 _METAVARS |= {"level": "LEVEL", "many": "VALUE ...", "anything": "VALUE", "token": "[TOKEN]", "switch": "[true|false]"}

@@ -18,10 +18,11 @@ from fastfront.errors import ConfigError, FastfrontError
 USAGE = """\
 usage: fastfront [--version] [--help] COMMAND ...
 
-  serve MODEL   serve a model over HTTP, with the engine that it starts or that joins from outside
+  serve [MODEL] serve a model over HTTP, with the engine that it starts or that joins from outside
   render MODEL  serve the request side alone: prompts as token ids, and token ids as answers
   frontend      the part that vLLM's own supervisor starts
   mock-engine   an engine without a model, for tests and measurements
+  bench serve   ask a server of the OpenAI API and say how fast it answers
 
 `fastfront COMMAND --help` lists a command's options.
 """
@@ -110,11 +111,33 @@ def _mock_engine(argv: list[str]) -> int:
     return mock_engine.run(parser.parse_args(["mock-engine", *argv]))
 
 
+def _bench(argv: list[str]) -> int:
+    if argv[:1] != ["serve"] and not _asks_for_help(argv):
+        raise ConfigError(f"there is bench serve, not bench {' '.join(argv[:1])}".rstrip())
+    if _asks_for_help(argv):
+        from fastfront.cli import help
+        from fastfront.cli.bench_flags import GROUPS
+
+        print(help.BENCH, *(help.options(title, flags) for title, flags in GROUPS.items()), sep="", end="")
+        return 0
+    import logging
+
+    from fastfront import log
+    from fastfront.cli import bench, bench_plan
+
+    plan = bench_plan.read_plan(argv[1:])
+    log.setup("WARNING")
+    for warning in plan.warnings:
+        logging.getLogger("fastfront").warning("%s", warning)
+    return bench.run(plan)
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "serve": _serve,
     "render": _render,
     "frontend": _frontend,
     "mock-engine": _mock_engine,
+    "bench": _bench,
 }
 
 
@@ -143,6 +166,9 @@ def _begin(config: RenderConfig) -> None:
 
 
 def _fail(words: list[str], error: FastfrontError, code: int) -> int:
+    import logging
+
+    logging.disable()  # threads that still load something have nothing to say any more: this is the last line
     name = f"fastfront {words[0]}" if words and words[0] in COMMANDS else "fastfront"
     print(f"{name}: error: {error}", file=sys.stderr)
     return code

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import msgspec
@@ -153,7 +154,7 @@ class FakePipeline:
         self.script = Script()
         self.asked: list[Generation] = []
 
-    @property
+    @cached_property
     def vocab(self) -> Vocab:
         """The tokenizer's."""
         return CHARS if isinstance(self.prompter, CharPrompter) else vocabulary(self.prompter.tokenizer)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fastfront.api import body as body_module
 from fastfront.api import coerce as coerce_module
+from fastfront.api import unknown
 from fastfront.api.body import BodyReader
 from fastfront.api.openai.completions.request import CompletionRequest
-from fastfront.errors import BodyError
+from fastfront.errors import BodyError, RequestError
 from fastfront.flow import HttpRequest
 from tests.api.fakes import FakeReply
 
@@ -236,14 +236,33 @@ def test_other_content_type(headers: dict[str, str]) -> None:
 
 
 def test_unknown_fields_are_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_module, "_warned", set())
+    monkeypatch.setattr(unknown, "_warned", set())
     with caplog.at_level(logging.WARNING):
         assert read({"prompt": "x", "best_of": 1, "max_tokens": 3}).max_tokens == 3
         assert read({"prompt": "x", "best_of": 1, "max_tokens": "3"}).max_tokens == 3
-    assert [record.args for record in caplog.records] == [("best_of",)]
+        options = read({"stream_options": {"include_usage": True, "more": 1}}).stream_options
+        assert options is not None
+        assert options.include_usage is True
+    assert [record.args for record in caplog.records] == [("best_of",), ("stream_options.more",)]
 
 
-def test_nested_unknown_fields_pass() -> None:
-    options = read({"stream_options": {"include_usage": True, "more": 1}}).stream_options
-    assert options is not None
-    assert options.include_usage is True
+@pytest.mark.parametrize("more", [{}, {"max_tokens": "5"}])
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"best_of": 1, "suffixx": None}, ["best_of", "suffixx"]),
+        ({"stream_options": {"more": 1}}, ["stream_options.more"]),
+        ({"structured_outputs": {"regex": "a", "x": 1}, "y": 2}, ["structured_outputs.x", "y"]),
+        ({"vllm_xargs": {"free": 1}, "logit_bias": {"1": 2}, "kv_transfer_params": {"a": {"b": 1}}}, []),
+    ],
+)
+def test_unknown_fields_may_be_refused(fields: dict[str, Any], told: list[str], more: dict[str, Any]) -> None:
+    request = HttpRequest("POST", "/", "", JSON, json.dumps({"prompt": "x", **fields, **more}).encode(), "")
+    strict = BodyReader(CompletionRequest, strict=True)
+    if not told:
+        assert strict.read(request).prompt == "x"
+        return
+    with pytest.raises(RequestError) as caught:
+        strict.read(request)
+    assert caught.value.param == told[0]
+    assert all(f"`{name}`" in caught.value.message for name in told)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fastfront.api.state import ApiState, Limits
+from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError
 from tests.api.fakes import Client
 
@@ -61,9 +62,23 @@ def test_limits_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Limits.from_env() == Limits(stop_strings=7, any_model_name=True)
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"), [({"fingerprint_mode": "none"}, None),
+                           ({"fingerprint_mode": "custom", "fingerprint_value": "mine"}, "mine")],
+)  # fmt: skip
+def test_fingerprint_of_ones_own(settings: dict[str, Any], told: str | None) -> None:
+    client = Client(settings=ApiConfig(**settings))
+    for answer in (client.chat(), client.complete()):
+        assert answer.json["system_fingerprint"] == told
+    for options in ({}, {"stream_options": {"include_usage": True}}):
+        for answer in (client.chat(stream=True, **options), client.complete(stream=True, **options)):
+            assert answer.events[-1].get("system_fingerprint") == told
+            assert ("system_fingerprint" in answer.events[-1]) == (told is not None)
+
+
 def test_fingerprint_tells_models_apart(client: Client) -> None:
     def fingerprint(version: str) -> str:
-        return ApiState(client.pipeline, version, "0", False, lambda: None).fingerprint
+        return str(ApiState(client.pipeline, version, "0", False, lambda: None).fingerprint)
 
     assert fingerprint("0.32.0") == fingerprint("0.32.0") == client.state.fingerprint
     assert fingerprint("0.32.1").startswith("vllm-0.32.1-")

@@ -67,7 +67,7 @@ def test_the_engines_words_come_out_as_they_were() -> None:
         ("--hf-overrides.a 1 --hf-overrides.a.b 1", "a is not an object"),
         ("--port.a 1", "--port.a is not an option"),
         ("--allowed-origins *", "must be a JSON list of strings"),
-        ("--engine torch", "--engine must be one of vllm, mock, none, not 'torch'"),
+        ("--engine x", "--engine must be one of auto, torch, vllm, mock, none, not 'x'"),
         ("--log-level loud", "--log-level must be one of DEBUG"),
         ("word", "unexpected argument 'word'"),
         ("--no-enable-access-log=false", "--no-enable-access-log takes no value, but 'false' is given"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastfront.cli.build import frontend_config, render_config, serve_config
-from fastfront.config import Config, EngineConfig, InheritedConfig, RenderConfig
+from fastfront.config import DEFAULT_MODEL, Config, EngineConfig, InheritedConfig, RenderConfig
 from fastfront.errors import ConfigError
 
 VARIABLES = (
@@ -40,10 +40,17 @@ def engine(config: Config) -> EngineConfig:
 def test_serve_alone() -> None:
     config = serve("m")
     assert (config.http.host, config.http.port, config.http.max_body_size) == ("127.0.0.1", 8000, 32 << 20)
-    assert config.model.names == ("m",)
-    assert engine(config) == EngineConfig()
+    assert (config.model.names, config.model.is_default) == (("m",), False)
+    assert engine(config) == EngineConfig(kind="auto", arguments={"torch": (), "vllm": ()})
     assert (config.ready_timeout, config.shutdown_timeout, config.log_stats, config.log_level) == (600, 0, True, "INFO")
     assert config.warnings == ()
+
+
+@pytest.mark.parametrize("line", ["", "--port 1 --engine mock"])
+def test_serve_without_a_model(line: str) -> None:
+    model = serve(line).model
+    assert (model.model, model.names, model.is_default) == (DEFAULT_MODEL, (DEFAULT_MODEL,), True)
+    assert serve(f"{line} --served-model-name x").model.names == ("x",)
 
 
 def test_every_section_is_filled() -> None:
@@ -104,10 +111,10 @@ def test_the_vllm_engine_gets_what_is_its_own() -> None:
     config = serve(
         "m -tp 2 --port 1 --max-model-len 8k --revision r --disable-log-stats --shutdown-timeout 3 "
         "--hf-overrides {\"a\":1} --served-model-name n --language-model-only --tool-call-parser none "
-        "--reasoning-parser none --max-logprobs 20 -- --seed 1"
+        "--reasoning-parser none --max-logprobs 20 --engine vllm -- --seed 1"
     )
     assert engine(config).kind == "vllm"
-    assert " ".join(engine(config).arguments) == (
+    assert " ".join(engine(config).arguments["vllm"]) == (
         "-tp 2 --max-model-len 8k --revision r --disable-log-stats --shutdown-timeout 3 "
         '--hf-overrides {"a": 1} --language-model-only --seed 1'
     )
@@ -115,7 +122,19 @@ def test_the_vllm_engine_gets_what_is_its_own() -> None:
 
 def test_the_mock_engine_gets_the_length_and_what_follows_the_dashes() -> None:
     config = serve("m --engine mock --max-model-len 99 --revision r -- --step-ms 1")
-    assert engine(config).arguments == ("--max-model-len", "99", "--step-ms", "1")
+    assert engine(config).arguments == {"mock": ("--max-model-len", "99", "--step-ms", "1")}
+
+
+@pytest.mark.parametrize("kind", ["auto", "torch"])
+def test_the_built_in_engine_gets_its_options_and_none_of_the_frontends(kind: str) -> None:
+    config = serve(
+        f"m --engine {kind} --dtype half --max-model-len 8k --revision r --disable-log-stats --shutdown-timeout 3 "
+        "--hf-overrides {\"a\":1} -- --seed 1"
+    )
+    assert " ".join(engine(config).arguments["torch"]) == (
+        '--dtype half --max-model-len 8k --disable-log-stats --hf-overrides {"a": 1} --seed 1'
+    )
+    assert set(engine(config).arguments) == {"auto": {"torch", "vllm"}, "torch": {"torch"}}[kind]
 
 
 def test_no_engine() -> None:
@@ -130,8 +149,8 @@ def test_no_engine() -> None:
 @pytest.mark.parametrize(
     "line, says",
     [
-        ("", "the model must come right after `serve`"),
-        ("--port 1 m", "the model must come right after `serve`"),
+        ("--port 1 m", "unexpected argument 'm'; the model comes right after `serve`"),
+        ("m --port 1 n", "unexpected argument 'n'"),
         ("m --engine mock --dtype half", "unknown options: --dtype half"),
         ("m --engine none --dtype half", "unknown options: --dtype half"),
         ("m --engine none -- --x", "no engine is started"),
@@ -155,7 +174,7 @@ def test_refused_options_may_have_their_defaults() -> None:
 def test_options_without_effect_are_said() -> None:
     assert serve("m --uvicorn-log-level debug --no-enable-log-deltas").warnings == (
         "--uvicorn-log-level has no effect: there is no uvicorn",
-        "--no-enable-log-deltas has no effect: no answers are logged",
+        "--no-enable-log-deltas has no effect: a stream is logged when it ends",
     )
 
 

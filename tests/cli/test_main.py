@@ -57,7 +57,7 @@ def test_help_of_the_others(fastfront: Command) -> None:
         (["what"], "fastfront: error: no command 'what'; there are serve, render, frontend, mock-engine"),
         (["render"], "fastfront render: error: the model must come right after `render`"),
         (["render", "m", "--tool-call-parser", "x"], "fastfront render: error: no tool call parser 'x'; there are: "),
-        (["serve"], "fastfront serve: error: the model must come right after `serve`"),
+        (["serve", "--port", "1", "m"], "fastfront serve: error: unexpected argument 'm'; the model comes right after"),
         (["serve", "m", "--grpc"], "fastfront serve: error: fastfront does not serve these options yet: --grpc."),
         (["frontend"], "fastfront frontend: error: missing: --listen-fd"),
     ],

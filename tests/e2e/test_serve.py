@@ -249,3 +249,21 @@ def test_the_benchmark_client_of_vllm_rs(server: Callable[..., Serving], peers: 
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(out.read_text())
     assert (result["completed"], result["failed"]) == (256, 0)
+
+
+def test_a_broken_tokenizer_takes_the_engine_down_that_was_started_meanwhile(
+    start: Start, fastfront: list[str], peers: Path, free_port: Callable[[], int], tmp_path: Path
+) -> None:
+    model, ended = tmp_path / "model", tmp_path / "record"
+    model.mkdir()
+    for name in ("config.json", "tokenizer_config.json"):
+        (model / name).write_bytes((peers / "models" / "qwen3" / name).read_bytes())
+    (model / "tokenizer.json").write_text('{"version": "1.0", "model": 5}')
+    words = ["serve", str(model), "--engine", "mock", "--port", str(free_port()), "--", "--record", str(ended)]
+    front = start([*fastfront, *words])
+    assert front.process.wait(60) == 1
+    lines = front.output().splitlines()
+    assert lines[-1].startswith("fastfront serve: error: cannot load ")
+    assert sum("error" in line.lower() for line in lines) == 1
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(ended) not in listed

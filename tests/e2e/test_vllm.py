@@ -13,13 +13,14 @@ import openai
 import pytest
 
 from tests.conftest import Start, Started
+from tests.e2e.body import MODEL as SERVED
+from tests.e2e.body import check_serving, check_text
 
 pytestmark = pytest.mark.peer
 
 CHATS = ["What is the capital of France?", "Name three colours.", "Schreibe einen Satz über das Meer. 🫠"]
 PROMPTS = ["The capital of France is", "def fibonacci(n):", "Es war einmal"]
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24}
-SERVED = "smollm2"
 
 
 def answers(base: str) -> dict[str, Any]:
@@ -54,8 +55,54 @@ def answers(base: str) -> dict[str, Any]:
     stopped = client.completions.create(model=SERVED, prompt=PROMPTS[0], stop=["."], **GREEDY)
     got["stop string"] = (stopped.choices[0].text, stopped.choices[0].finish_reason)
     got.update(logprobs(client))
+    got.update(searches(client))
+    got.update(constrained(client))
     both = client.completions.create(model=SERVED, prompt=PROMPTS[:2], **GREEDY)
     got["two prompts"] = [choice.text for choice in both.choices]
+    return got
+
+
+def searches(client: openai.OpenAI) -> dict[str, Any]:
+    """Beam search: the texts, why they ended, and what they are said to cost."""
+    got: dict[str, Any] = {}
+    beams: Any = {"use_beam_search": True}
+    for question in CHATS[:2]:
+        messages: Any = [{"role": "user", "content": question}]
+        found = client.chat.completions.create(model=SERVED, messages=messages, n=2, max_tokens=8, extra_body=beams)
+        got[f"beams {question}"] = [(choice.message.content, choice.finish_reason) for choice in found.choices]
+    for prompt in PROMPTS:
+        done = client.completions.create(model=SERVED, prompt=prompt, n=2, max_tokens=8, extra_body=beams)
+        assert done.usage is not None
+        got[f"beams {prompt}"] = [(choice.text, choice.finish_reason) for choice in done.choices]
+        got[f"beams' tokens {prompt}"] = (done.usage.prompt_tokens, done.usage.completion_tokens)
+    return got
+
+
+#: Constraints, and what the engine's backends make of them.
+CONSTRAINTS: dict[str, Any] = {
+    "regex": {"regex": "[0-9]{3}"},
+    "open regex": {"regex": "(["},
+    "choice": {"choice": ['"yes"', "no\n"]},
+    "schema": {"json": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}},
+    "no schema": {"json": {"type": "foo"}},
+    "ebnf": {"grammar": 'root ::= "a" | "b"'},
+    "no ebnf": {"grammar": "root ::= nowhere"},
+    "tag": {"structural_tag": '{"type": "structural_tag", "format": {"type": "const_string", "value": "x"}}'},
+    "no tag": {"structural_tag": '{"type": "structural_tag", "format": {"type": "nothing"}}'},
+}
+
+
+def constrained(client: openai.OpenAI) -> dict[str, Any]:
+    """Texts, or that they were refused."""
+    got: dict[str, Any] = {}
+    for name, wanted in CONSTRAINTS.items():
+        try:
+            done = client.completions.create(
+                model=SERVED, prompt=PROMPTS[0], extra_body={"structured_outputs": wanted}, **GREEDY
+            )
+            got[name] = (done.choices[0].text, done.choices[0].finish_reason)
+        except openai.BadRequestError as refused:
+            got[name] = refused.status_code
     return got
 
 
@@ -148,4 +195,6 @@ def test_fastfront_starts_vllm(
     base = f"http://127.0.0.1:{port}"
     started.wait_http(f"{base}/health", 300)
     assert answers(base) == reference
+    check_serving(base)
+    check_text(base)
     assert started.end(60) == 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fastfront.api.coerce import Problem, body_error, literal_problem
+import msgspec
+
+from fastfront.api.coerce import Problem, body_error, literal_problem, read
 from fastfront.api.openai.fields import StructuredOutputs
 from fastfront.api.openai.integers import check_64_bits
 from fastfront.errors import RequestError
@@ -19,8 +21,17 @@ MAX_NESTING = 64
 TAG_NESTING = 16
 
 
+class JsonSchema(msgspec.Struct, kw_only=True):
+    """`response_format.json_schema`."""
+
+    name: str
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
 def constraint(structured: StructuredOutputs | None, response_format: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The wire's map with exactly one constraint and its backend; RequestError or BodyError if it is none."""
+    """The wire's map with exactly one constraint, still without a backend; RequestError or BodyError if it is none."""
     wanted: dict[str, Any] = {}
     if structured is not None:
         wanted = {kind: value for kind in KINDS if (value := getattr(structured, kind)) is not None}
@@ -43,43 +54,42 @@ def constraint(structured: StructuredOutputs | None, response_format: dict[str, 
     result: dict[str, Any] = dict(wanted)
     if structured is not None:
         result.update({name: option for name in OPTIONS if (option := getattr(structured, name))})
-    result["_backend"] = "xgrammar" if kind == "structural_tag" else "guidance"
     return result
+
+
+def constrained_by(response_format: dict[str, Any] | None) -> str:
+    """The field that a request's constraint is in."""
+    return "structured_outputs" if (response_format or {}).get("type", "text") == "text" else "response_format"
 
 
 def _of_format(response_format: dict[str, Any]) -> dict[str, Any]:
     kind = response_format.get("type")
-    if kind == "text":
-        return {}
-    if kind == "json_object":
-        return {"json_object": True}
-    if kind == "json_schema":
-        return {"json": _schema(response_format.get("json_schema"))}
     if kind == "structural_tag":
         return {"structural_tag": _tag(response_format)}
     loc = ("body", "response_format", "type")
     if "type" not in response_format:
         raise body_error([Problem("missing", loc, "Field required", response_format)])
-    raise body_error([literal_problem(FORMATS, kind, loc)])
-
-
-def _schema(json_schema: object) -> dict[str, Any]:
-    loc = ("body", "response_format", "json_schema")
-    if json_schema is None:
+    if kind not in FORMATS:
+        raise body_error([literal_problem(FORMATS, kind, loc)])
+    schema = _schema(response_format.get("json_schema"))
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"json_object": True}
+    if schema is None:
         raise RequestError(
-            "When response_format type is 'json_schema', the 'json_schema' field must be provided.",
+            "When response_format type is 'json_schema', the 'json_schema' field must be provided, with a schema.",
             param="response_format",
         )
-    if not isinstance(json_schema, dict):
-        raise body_error([Problem("dict_type", loc, "Input should be a valid dictionary", json_schema)])
-    name = json_schema.get("name")
-    if "name" not in json_schema:
-        raise body_error([Problem("missing", (*loc, "name"), "Field required", json_schema)])
-    if not isinstance(name, str):
-        raise body_error([Problem("string_type", (*loc, "name"), "Input should be a valid string", name)])
-    schema = json_schema.get("schema")
-    if not isinstance(schema, dict):
-        raise RequestError("response_format.json_schema.schema must be an object.", param="response_format")
+    return {"json": schema}
+
+
+def _schema(json_schema: object) -> dict[str, Any] | None:
+    """The schema in `json_schema`, whose types are checked."""
+    if json_schema is None:
+        return None
+    known = read(JsonSchema, json_schema, ("body", "response_format", "json_schema"))
+    schema: dict[str, Any] | None = known.get("schema")
     return schema
 
 

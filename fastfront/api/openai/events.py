@@ -24,7 +24,11 @@ class Stamp(NamedTuple):
     id: str
     created: int
     model: str
-    fingerprint: str
+    fingerprint: str | None
+
+    def told(self) -> bytes:
+        """The fingerprint as the last event of a stream has it."""
+        return b"" if self.fingerprint is None else b',"system_fingerprint":' + encode(self.fingerprint)
 
 
 class Wishes(NamedTuple):
@@ -67,4 +71,4 @@ def usage_event(
     if not wishes.usage:
         return b""
     counts = usage_json(usage(prompts, choices, wishes.usage_details, created))
-    return before + b'],"usage":' + counts + b',"system_fingerprint":' + encode(stamp.fingerprint) + b"}\n\n"
+    return before + b'],"usage":' + counts + stamp.told() + b"}\n\n"

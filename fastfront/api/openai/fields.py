@@ -9,16 +9,18 @@ from msgspec import UNSET, Meta, UnsetType
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Scalar = str | int | float
+#: How many log-probabilities; a number, not one written as text (api.coerce).
+Count = Annotated[int, Meta(extra={"text": False})]
 
 
-class StreamOptions(msgspec.Struct, kw_only=True):
+class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a stream carries beside the text."""
 
     include_usage: bool | UnsetType | None = UNSET
     continuous_usage_stats: bool | UnsetType | None = UNSET
 
 
-class StructuredOutputs(msgspec.Struct, kw_only=True):
+class StructuredOutputs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """vLLM's own form of guided decoding: one constraint, and options."""
 
     json: str | dict[str, Any] | None = None
@@ -32,7 +34,7 @@ class StructuredOutputs(msgspec.Struct, kw_only=True):
     whitespace_pattern: str | None = None
 
 
-class RepetitionDetection(msgspec.Struct, kw_only=True):
+class RepetitionDetection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """When the engine ends a text that repeats itself."""
 
     max_pattern_size: int = 0
@@ -78,7 +80,7 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
     truncation_side: Literal["left", "right"] | None = None
 
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Count | None = None
     logprob_token_ids: list[int] | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool | None = None
@@ -94,7 +96,7 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     kv_transfer_params: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
     vllm_xargs: dict[str, Scalar | list[Scalar]] | None = None
-    stream_interval: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    stream_interval: Annotated[int, Meta(ge=1)] | None = None
 
     def logprobs_wanted(self) -> tuple[int | None, int | None]:
         """How many rivals of each generated token and of each prompt token the engine is to tell; None: nothing."""

@@ -29,9 +29,15 @@ def build_generation(
     """`wanted` is how many tokens the client asked for, None if it left that to the model and the room."""
     check_spaces(state, fields)
     made = recipe(state, fields, n)
+    if made.sampling.thinking_token_budget is not None and not state.thinking_budgets:
+        raise UnsupportedError(
+            "`thinking_token_budget` needs --reasoning-parser with a parser of which the engine learns the marks of "
+            "reasoning, or --reasoning-config; this server has neither.",
+            param="thinking_token_budget",
+        )
     sampling = copy(made.sampling)
     sampling.max_tokens = room_for(state, made, prompts, wanted)
-    interval = max(state.settings.stream_interval, fields.stream_interval or 1) if fields.stream else 1
+    interval = max(state.settings.stream_interval, sampling.stream_interval or 1) if fields.stream else 1
     return Generation(
         request_id=request_id,
         prompts=prompts,

@@ -26,8 +26,6 @@ def check_shared(fields: GenerationFields, limits: Limits) -> None:
         check_count("prompt_logprobs", fields.prompt_logprobs)
         if fields.stream and fields.prompt_logprobs != 0:
             raise RequestError("`prompt_logprobs` are not available when `stream=True`.", param="prompt_logprobs")
-    if fields.use_beam_search:
-        raise unsupported("use_beam_search")
 
 
 def check_count(name: str, value: int) -> None:

@@ -17,13 +17,12 @@ from fastfront.errors import RequestError
 from fastfront.flow import ModelInfo, SamplingParams
 
 DELTA = 1
-GREEDY_BELOW = 1e-5
 MIN_TEMPERATURE = 0.01
 MAX_LOGPROB_TOKEN_IDS = 128
 #: What is tokenized on the event loop for one request's bad words.
 MAX_BAD_WORDS_CHARS = 8192
 _SHOWN = 20
-_INT64_MAX = 2**63 - 1
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 #: Its very objects, not only equal ones, are what the encoder leaves out.
 _NEUTRAL = SamplingParams()
 
@@ -47,11 +46,11 @@ def sampling_params(
         max_tokens=max_tokens,
         min_tokens=fields.min_tokens,
         output_kind=DELTA,
-        stream_interval=fields.stream_interval,
+        stream_interval=None if fields.stream_interval is None else min(fields.stream_interval, _INT32_MAX),
         routed_experts_prompt_start=fields.routed_experts_prompt_start,
     )
     check_ranges(params)
-    if params.temperature < GREEDY_BELOW:
+    if params.temperature == 0.0:
         params.top_p, params.top_k, params.min_p = _NEUTRAL.top_p, _NEUTRAL.top_k, _NEUTRAL.min_p
         if n > 1:
             raise RequestError(f"n must be 1 when using greedy sampling, got {n}.")
@@ -110,9 +109,9 @@ def check_ranges(params: SamplingParams) -> None:
         raise _out_of_range("temperature", rule, params.temperature)
     if not 0.0 < params.top_p <= 1.0:
         raise _out_of_range("top_p", "must be in (0, 1]", params.top_p)
-    if not -1 <= params.top_k <= _INT64_MAX:
+    if params.top_k < -1:
         raise RequestError(f"top_k must be 0 (disable), or at least 1, got {params.top_k}.")
-    params.top_k = max(params.top_k, 0)
+    params.top_k = min(max(params.top_k, 0), _INT32_MAX)  # more than any vocabulary has
     if not 0.0 <= params.min_p <= 1.0:
         raise RequestError(f"min_p must be in [0, 1], got {params.min_p}.")
     if params.min_tokens < 0:

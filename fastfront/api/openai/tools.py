@@ -13,7 +13,7 @@ ToolChoice = str | dict[str, Any] | None
 _USAGE = 'Correct usage: `{"type": "function", "function": {"name": "my_function"}}`'
 
 
-class Function(msgspec.Struct, kw_only=True):
+class Function(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A function that the model may call."""
 
     name: str
@@ -23,7 +23,7 @@ class Function(msgspec.Struct, kw_only=True):
     defer_loading: bool | None = None
 
 
-class Tool(msgspec.Struct, kw_only=True):
+class Tool(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One tool; only functions exist."""
 
     type: Literal["function"] = "function"

@@ -31,11 +31,19 @@ def usage(prompts: Sequence[Prompt], choices: Sequence[Choice], details: bool, c
     """Each prompt counts once, each choice by what it generated; `details` adds the tokens of the prompt cache."""
     prompt = sum(len(p.token_ids) for p in prompts)
     completion = sum(choice.completion_tokens for choice in choices)
+    made = Usage(prompt, prompt + completion, completion)
     cached = choices[-1].cached_tokens if details and choices else None
-    if cached is None:
-        return Usage(prompt, prompt + completion, completion)
-    made = PromptDetails(cached, choices[-1].created_cache_tokens if created else None)
-    return Usage(prompt, prompt + completion, completion, made)
+    if cached is not None:
+        made.prompt_tokens_details = PromptDetails(cached, choices[-1].created_cache_tokens if created else None)
+    reasoning = [choice.reasoning_tokens for choice in choices if choice.reasoning_tokens is not None]
+    if reasoning:
+        made.completion_tokens_details = {"reasoning_tokens": sum(reasoning)}
+    return made
+
+
+def details_json(reasoning_tokens: int | None) -> bytes:
+    """What of the generated tokens is reasoning."""
+    return b"null" if reasoning_tokens is None else b'{"reasoning_tokens":%d}' % reasoning_tokens
 
 
 def usage_json(counts: Usage) -> bytes:
@@ -50,4 +58,6 @@ def usage_json(counts: Usage) -> bytes:
         if cached.created_cache_tokens is not None:
             written += b',"created_cache_tokens":%d' % cached.created_cache_tokens
         written += b"}"
+    if counts.completion_tokens_details is not None:
+        written += b',"completion_tokens_details":' + details_json(counts.completion_tokens_details["reasoning_tokens"])
     return written + b"}"

@@ -65,7 +65,7 @@ class DetokenizeResponse(msgspec.Struct):
 
 def tokenize(state: RenderState) -> Handler:
     """The handler of /tokenize."""
-    reader = BodyReader(TokenizeRequest)
+    reader = BodyReader(TokenizeRequest, state.settings.strict_request_fields)
 
     async def handle(request: HttpRequest, reply: Reply, body: TokenizeRequest) -> None:
         check_model(body.model, state.pipeline.info.names, state.limits)
@@ -82,7 +82,7 @@ def tokenize(state: RenderState) -> Handler:
 
 def detokenize(state: RenderState) -> Handler:
     """The handler of /detokenize."""
-    reader = BodyReader(DetokenizeRequest)
+    reader = BodyReader(DetokenizeRequest, state.settings.strict_request_fields)
 
     async def handle(request: HttpRequest, reply: Reply, body: DetokenizeRequest) -> None:
         check_model(body.model, state.pipeline.info.names, state.limits)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
+from fastfront.api import unknown
 from fastfront.config import ApiConfig
 from fastfront.flow import ChatInput
 from tests.api.fakes import Client
@@ -221,8 +224,6 @@ def test_template_of_the_client(qwen: Callable[..., Client]) -> None:
         ({"documents": [{"title": 1}]}, "body.documents.0.title"),
         ({"mm_processor_kwargs": {"a": 1}}, "mm_processor_kwargs"),
         ({"media_io_kwargs": {"image": {}}}, "media_io_kwargs"),
-        ({"include_reasoning": False}, "include_reasoning"),
-        ({"use_beam_search": True}, "use_beam_search"),
     ],
 )
 def test_refused(client: Client, body: dict[str, Any], param: str | None) -> None:
@@ -251,3 +252,37 @@ def test_served(client: Client, body: dict[str, Any]) -> None:
 def test_messages_are_required(client: Client) -> None:
     answer = client.post("/v1/chat/completions", {"model": "m"})
     assert (answer.status, answer.error["param"]) == (400, "body.messages")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": [{"role": "user", "content": "x", "prefix": True}]}, "messages.0.prefix"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "x": 1}}], "tool_choice": "none"},
+         "tools.0.function.x"),
+        ({"response_format": {"type": "json_object", "x": 1}}, "response_format.x"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}, "x": 1}}},
+         "response_format.json_schema.x"),
+        ({"best_of": 2}, "best_of"),
+    ],
+)  # fmt: skip
+def test_unknown_names_at_any_level(
+    fields: dict[str, Any], param: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unknown, "_warned", set())
+    strict = Client(settings=ApiConfig(strict_request_fields=True)).chat(**fields)
+    assert (strict.status, strict.error["param"]) == (400, param)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert Client().chat(**fields).status == 200
+    assert [record.args for record in caplog.records] == [(".".join(re.findall(r"[a-z_]+", param)),)]
+
+
+def test_names_of_answers_and_templates_are_known() -> None:
+    call = {"id": "c", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+    answer = {"role": "assistant", "content": None, "refusal": None, "annotations": None, "audio": None,
+              "function_call": None, "tool_calls": [call], "reasoning": "r", "reasoning_content": "r"}  # fmt: skip
+    parts = [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]
+    messages = [{"role": "user", "content": "x", "name": "n"}, answer, {"role": "user", "content": parts}]
+    strict = Client(settings=ApiConfig(strict_request_fields=True))
+    assert strict.chat(messages=messages, chat_template_kwargs={"anything": 1}).status == 200

@@ -178,7 +178,6 @@ def test_trace_and_salt(client: Client) -> None:
 @pytest.mark.parametrize(
     "field, value",
     [
-        ("use_beam_search", True),
         ("suffix", ""),
         ("suffix", "tail"),
         ("prompt_embeds", "AA=="),

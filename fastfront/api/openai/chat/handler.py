@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 from fastfront.api.body import BodyReader
-from fastfront.api.openai.answer import send_stream, send_whole
+from fastfront.api.openai.answer import send_collected, send_stream, send_whole
+from fastfront.api.openai.beams import beam_options
 from fastfront.api.openai.chat.prepare import prepare
 from fastfront.api.openai.chat.prompt import plan_prompt
 from fastfront.api.openai.chat.reading import call_rules, read_by_parser
@@ -23,7 +24,7 @@ from fastfront.flow import Handler, HttpRequest, Reply
 
 def chat_completions(state: ApiState) -> Handler:
     """The handler."""
-    reader = BodyReader(ChatRequest)
+    reader = BodyReader(ChatRequest, state.settings.strict_request_fields)
 
     async def handle(request: HttpRequest, reply: Reply, body: ChatRequest) -> None:
         check_chat(body, state.settings, state.limits)
@@ -31,20 +32,26 @@ def chat_completions(state: ApiState) -> Handler:
         check_model(body.model, info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
-        prepare(state, body)
+        constrained_by = prepare(state, body)
+        n = 1 if body.n is None else body.n
+        beams = beam_options(state, body, n)
         prompt = await plan_prompt(state, body, request.body).made()
         request_id = public_id("chatcmpl-", request.headers, body.request_id)
-        n = 1 if body.n is None else body.n
         wanted, _ = wanted_tokens(body)
+        n = 1 if beams is not None else n
         generation = build_generation(state, body, request.headers, request_id, [prompt], n, wanted)
-        generation = await read_by_parser(state, body, prompt, generation)
+        generation = await read_by_parser(state, body, prompt, generation._replace(constrained_by=constrained_by))
         stamp = Stamp(request_id, int(time.time()), info.names[0], state.fingerprint)
         turn = _turn(state, body)
         wishes = stream_wishes(body, state.settings)
-        if body.stream:
-            await send_stream(state, reply, generation, ChatEvents(stamp, prompt, turn, wishes))
+        if not body.stream:
+            await send_whole(state, reply, generation, partial(chat_body, stamp, prompt, turn, wishes), beams)
+            return
+        events = ChatEvents(stamp, prompt, turn, wishes)
+        if beams is not None:
+            await send_collected(state, reply, generation, events.whole, beams)
         else:
-            await send_whole(state, reply, generation, partial(chat_body, stamp, prompt, turn, wishes))
+            await send_stream(state, reply, generation, events)
 
     return reader.serve(handle)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from fastfront.api.openai.events import encode
 from fastfront.fast import escape
-from fastfront.flow import CallArguments, CallStart, Content, Event, Reasoning
+from fastfront.flow import CallArguments, CallEnd, CallStart, Content, Event, Reasoning, TextEvent
 
 
 class CalledFunction(msgspec.Struct):
@@ -45,13 +45,14 @@ class CallRules(NamedTuple):
 
     def keep(self, events: Sequence[Event]) -> list[Event]:
         """The events that the client is to see."""
-        return [event for event in events if self._shows(event)]
+        return [event for event in events if self.shows(event)]
 
     def finish_reason(self, reason: str, called: bool) -> str:
         """An answer that calls ends for its calls, unless something else cut it."""
         return self.reason if called and reason == "stop" else reason
 
-    def _shows(self, event: Event) -> bool:
+    def shows(self, event: Event) -> bool:
+        """Whether the client is to see it."""
         if isinstance(event, Reasoning):
             return self.include_reasoning
         return isinstance(event, Content) or self.parallel or event.index == 0
@@ -80,16 +81,20 @@ def deltas(events: Sequence[Event]) -> Iterator[bytes]:
             begun = None
             if arguments:
                 continue
-        if isinstance(event, Reasoning):
-            yield b'"reasoning":"%b"' % escape(event.text)
-        elif isinstance(event, Content):
-            yield b'"content":"%b"' % escape(event.text)
-        elif isinstance(event, CallStart):
+        if isinstance(event, CallStart):
             begun = event
-        elif isinstance(event, CallArguments):
-            yield b'"tool_calls":[{"index":%d,"function":{"arguments":"%b"}}]' % (event.index, escape(event.text))
+        elif not isinstance(event, CallEnd):
+            before, after = around(event)
+            yield before + escape(event.text) + after
     if begun is not None:
         yield _first_piece(begun, "")
+
+
+def around(event: TextEvent) -> tuple[bytes, bytes]:
+    """What goes around the escaped text of an event, inside the `delta` object."""
+    if isinstance(event, CallArguments):
+        return b'"tool_calls":[{"index":%d,"function":{"arguments":"' % event.index, b'"}}]'
+    return b'"reasoning":"' if isinstance(event, Reasoning) else b'"content":"', b'"'
 
 
 def _first_piece(call: CallStart, arguments: str) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fastfront.api.openai.chat.request import ChatRequest
+from fastfront.api.openai.constraint import constrained_by, constraint
 from fastfront.api.openai.events import encode
 from fastfront.api.openai.fields import StructuredOutputs
-from fastfront.api.openai.rules import unsupported
 from fastfront.api.openai.tools import plain_tools
 from fastfront.api.state import Preparation, RenderState
 
@@ -15,16 +15,21 @@ from fastfront.api.state import Preparation, RenderState
 _SERVER_KWARGS = {"cohere_format": "cmd4"}
 
 
-def prepare(state: RenderState, body: ChatRequest) -> None:
-    """Changes the request as the parsers want it; UnsupportedError for a constraint on calls that is not served."""
+def prepare(state: RenderState, body: ChatRequest) -> str:
+    """Changes the request as the parsers want it; RequestError for a constraint that is wrong or cannot be held.
+
+    The field that the answer's constraint, if there is one, comes from.
+    """
     preparation = state.preparation
+    field = constrained_by(body.response_format)
     if preparation is None:
-        return
+        return field
     choice = wanted_calls(body)
     if preparation.keeps_special_tokens(choice is not None):
         body.skip_special_tokens = False
-    if choice is not None:
-        _hold_calls(preparation, body, choice)
+    if choice is not None or body.structured_outputs is not None or body.response_format is not None:
+        return _hold(preparation, body, choice, field)
+    return field
 
 
 def wanted_calls(body: ChatRequest) -> str | None:
@@ -37,22 +42,25 @@ def wanted_calls(body: ChatRequest) -> str | None:
     return choice if isinstance(choice, str) else "forced"
 
 
-def _hold_calls(preparation: Preparation, body: ChatRequest, choice: str) -> None:
-    tools = body.tools or []
-    free = choice == "auto" and not any(tool.function.strict for tool in tools)
-    constrained = body.structured_outputs is not None or (body.response_format or {}).get("type", "text") != "text"
-    single = body.parallel_tool_calls is False and not (choice == "auto" and constrained)
-    if free and not single:
-        return
-    if choice == "auto" and constrained:
-        raise unsupported("strict tools together with response_format or structured_outputs")
-    if isinstance(body.tool_choice, dict):
-        named = body.tool_choice["function"]["name"]
-        tools = [tool for tool in tools if tool.function.name == named]
-    grammar = preparation.call_grammar(plain_tools(tools) or [], choice, single)
-    if grammar is not None:
-        body.structured_outputs = StructuredOutputs(structural_tag=grammar)
+def named_function(body: ChatRequest) -> str:
+    """The name in tool_choice, "" where there is none."""
+    return str(body.tool_choice["function"]["name"]) if isinstance(body.tool_choice, dict) else ""
+
+
+def _hold(preparation: Preparation, body: ChatRequest, choice: str | None, field: str) -> str:
+    """Puts the constraint on calls, or that on the answer as the format needs it, in the place of the request's."""
+    answer = constraint(body.structured_outputs, body.response_format)
+    held = preparation.held_answer(answer) if answer is not None else None
+    if choice is not None:
+        name = named_function(body)
+        tools = [tool for tool in body.tools or () if not name or tool.function.name == name]
+        single = body.parallel_tool_calls is False
+        calls = preparation.held_calls(plain_tools(tools) or [], choice, single, held or answer)
+        held, field = (held, field) if calls is None else (calls, "tools")
+    if held is not None:
+        body.structured_outputs = StructuredOutputs(**held)
         body.response_format = None
+    return field
 
 
 def parser_kwargs(state: RenderState, body: ChatRequest) -> tuple[msgspec.Raw, bool]:

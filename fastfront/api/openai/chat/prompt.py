@@ -13,6 +13,8 @@ from fastfront.api.state import Prompter, RenderState
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput, Prompt
 
+_REUSED = "kv_transfer_params.prompt_token_ids"
+
 
 class PromptPlan(msgspec.Struct):
     """A prompt to be made of a conversation, or of ids that are there already."""
@@ -25,14 +27,21 @@ class PromptPlan(msgspec.Struct):
     def now(self) -> Prompt | None:
         """The prompt, or None where making it would hold the event loop; RequestError."""
         if self.ids is not None:
-            return self.prompter.ids(self.ids, self.limits)
+            return self._of_ids(self.ids)
         return self.prompter.chat_now(self.chat, self.limits)
 
     async def made(self) -> Prompt:
         """The prompt; RequestError."""
         if self.ids is not None:
-            return self.prompter.ids(self.ids, self.limits)
+            return self._of_ids(self.ids)
         return await self.prompter.chat(self.chat, self.limits)
+
+    def _of_ids(self, ids: list[int]) -> Prompt:
+        try:
+            return self.prompter.ids(ids, self.limits)
+        except RequestError as error:
+            error.param = _REUSED
+            raise
 
 
 def plan_prompt(state: RenderState, body: ChatRequest, source: bytes = b"") -> PromptPlan:
@@ -79,6 +88,6 @@ def _reused_ids(body: ChatRequest) -> list[int] | None:
     if not isinstance(ids, list) or not ids or any(type(item) is not int or item < 0 for item in ids):
         raise RequestError(
             "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers.",
-            param="kv_transfer_params.prompt_token_ids",
+            param=_REUSED,
         )
     return ids

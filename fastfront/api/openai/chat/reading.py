@@ -7,11 +7,11 @@ from functools import partial
 import msgspec
 
 from fastfront.api.openai.chat.parsed import CallRules
-from fastfront.api.openai.chat.prepare import parser_kwargs, wanted_calls
+from fastfront.api.openai.chat.prepare import named_function, parser_kwargs, wanted_calls
 from fastfront.api.openai.chat.prompt import template_kwargs
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.tools import plain_tools
-from fastfront.api.state import RenderState
+from fastfront.api.state import Format, RenderState
 from fastfront.flow import Generation, MakeParser, Prompt
 
 #: Where in a prompt the marks of its last turn are looked for (characters, tokens).
@@ -26,9 +26,16 @@ def call_rules(body: ChatRequest) -> CallRules:
 
 async def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, generation: Generation) -> Generation:
     """The generation with the parser that its answers need, and with what the engine's own parser must know."""
-    parser = await make_parser(state, body, prompt)
+    format = state.format
+    if format is None:
+        return generation
+    tail = await _tail(state, prompt)
+    in_reasoning = format.reasoning_state(tail, _thinking(state, body))
+    parser = _parser(state, format, body, in_reasoning)
     if state.preparation is None or state.settings.reasoning_parser is None:
         return generation._replace(parser=parser)
+    if state.counting is not None:
+        generation = generation._replace(counter=state.counting.counter(in_reasoning))
     kwargs, thinking = parser_kwargs(state, body)
     ended = not body.include_reasoning or state.preparation.reasoning_ended(prompt.token_ids, thinking)
     variables = msgspec.json.decode(kwargs)
@@ -45,11 +52,17 @@ def parser_after(state: RenderState, body: ChatRequest, tail: str) -> MakeParser
     format = state.format
     if format is None:
         return None
-    calls = format.tool is not None and wanted_calls(body) is not None
-    if format.reasoning is None and not calls:
+    return _parser(state, format, body, format.reasoning_state(tail, _thinking(state, body)))
+
+
+def _parser(state: RenderState, format: Format, body: ChatRequest, in_reasoning: bool | None) -> MakeParser | None:
+    choice = wanted_calls(body) if format.tool is not None else None
+    if format.reasoning is None and choice is None:
         return None
-    in_reasoning = format.reasoning_state(tail, _thinking(state, body))
-    return partial(format.parser, plain_tools(body.tools) or (), in_reasoning, calls)
+    plain = None
+    if choice is not None and state.preparation is not None:
+        plain = state.preparation.plain_calls(choice, named_function(body))
+    return partial(format.parser, plain_tools(body.tools) or (), in_reasoning, choice is not None, plain)
 
 
 async def _tail(state: RenderState, prompt: Prompt) -> str:

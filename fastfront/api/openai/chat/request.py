@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from fastfront.api.openai.fields import GenerationFields
+from fastfront.api.openai.fields import Count, GenerationFields
 from fastfront.api.openai.tools import Tool
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -20,7 +20,7 @@ class ChatRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
-    top_logprobs: int | None = 0
+    top_logprobs: Count | None = 0
 
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | UnsetType | None = UNSET

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fastfront.api.openai.chat.parsed import CallRules, ToolCall, deltas, whole_message
+from fastfront.api.openai.chat.parsed import CallRules, ToolCall, around, deltas, whole_message
 from fastfront.api.openai.events import Stamp, Wishes, encode, prefix, usage_event
 from fastfront.api.openai.logprobs import chat_logprobs, prompt_logprobs
-from fastfront.api.openai.usage import Usage, usage
+from fastfront.api.openai.usage import Usage, details_json, usage
 from fastfront.fast import escape
-from fastfront.flow import CallStart, Choice, Delta, Event, Prompt
+from fastfront.flow import CallStart, Choice, Delta, Event, Prompt, TextEvent
 
 _NO_DETAILS = (b"null", b"null")
 
@@ -151,7 +151,17 @@ class ChatEvents:
 
     def tail(self, index: int, prompt_tokens: int) -> tuple[bytes, ...]:
         """From the text on."""
-        rest = b'"},"logprobs":null,"finish_reason":null,"token_ids":null}]'
+        return self._tail(b'"', prompt_tokens)
+
+    def frame(self, index: int, prompt_tokens: int, event: TextEvent) -> tuple[bytes, tuple[bytes, ...]] | None:
+        """As `head` and `tail`, of events with what was parsed."""
+        if not self._turn.rules.shows(event):
+            return None
+        before, after = around(event)
+        return b'%b{"index":%d,"delta":{%b' % (self._prefix, index, before), self._tail(after, prompt_tokens)
+
+    def _tail(self, end: bytes, prompt_tokens: int) -> tuple[bytes, ...]:
+        rest = end + b'},"logprobs":null,"finish_reason":null,"token_ids":null}]'
         if not self._wishes.continuous_usage:
             return (rest + b"}\n\n",)
         counts = b',"usage":{"prompt_tokens":%d,"total_tokens":' % prompt_tokens
@@ -166,7 +176,7 @@ class ChatEvents:
                 self.head(delta.index),
                 escape(delta.text),
                 b'"},"logprobs":%b,"finish_reason":null,"token_ids":%b}]' % self._details(delta),
-                self._counts(delta.prompt_tokens, delta.completion_tokens),
+                self._counts(delta.prompt_tokens, delta.completion_tokens, delta.reasoning_tokens),
                 b"}\n\n",
             )
         )
@@ -184,8 +194,8 @@ class ChatEvents:
                 escape(choice.text),
                 b'"},"logprobs":%b,"finish_reason":%b,"stop_reason":%b,"token_ids":%b}]'
                 % (logprobs, encode(choice.finish_reason), encode(choice.stop_reason), ids),
-                self._counts(choice.prompt_tokens, choice.completion_tokens),
-                b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
+                self._counts(choice.prompt_tokens, choice.completion_tokens, choice.reasoning_tokens),
+                b"" if self._wishes.usage else self._stamp.told(),
                 b"}\n\n",
             )
         )
@@ -198,7 +208,7 @@ class ChatEvents:
         pieces = list(deltas(self._turn.rules.keep(events)))
         if not pieces and details != _NO_DETAILS:
             pieces = [b'"content":""']
-        counts = self._counts(part.prompt_tokens, part.completion_tokens)
+        counts = self._counts(part.prompt_tokens, part.completion_tokens, part.reasoning_tokens)
         chunks = []
         for piece in pieces:
             rest = b'},"logprobs":%b,"finish_reason":null,"token_ids":%b}]' % details
@@ -213,8 +223,8 @@ class ChatEvents:
             (
                 b'%b{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b,"stop_reason":%b,"token_ids":null}]'
                 % (self._prefix, choice.index, encode(reason), encode(choice.stop_reason)),
-                self._counts(choice.prompt_tokens, choice.completion_tokens),
-                b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
+                self._counts(choice.prompt_tokens, choice.completion_tokens, choice.reasoning_tokens),
+                b"" if self._wishes.usage else self._stamp.told(),
                 b"}\n\n",
             )
         )
@@ -224,12 +234,21 @@ class ChatEvents:
         ids = part.token_ids if self._wishes.token_ids else None
         return encode(chat_logprobs(part.logprobs, self._wishes.logprobs)), encode(ids)
 
+    def whole(self, choices: Sequence[Choice]) -> bytes:
+        """Every event of a stream that is sent at once."""
+        written = [self.opening(choice.index) + self.last(choice) for choice in choices]
+        return b"".join(written) + self.usage_event(choices)
+
     def usage_event(self, choices: Sequence[Choice]) -> bytes:
         """The counts of the whole answer."""
         return usage_event(self._prefix, self._stamp, self._wishes, (self._prompt,), choices, created=True)
 
-    def _counts(self, prompt_tokens: int, tokens: int) -> bytes:
+    def _counts(self, prompt_tokens: int, tokens: int, reasoning_tokens: int | None = None) -> bytes:
         if not self._wishes.continuous_usage:
             return b""
-        counts = b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d,%b}'
-        return counts % (prompt_tokens, prompt_tokens + tokens, tokens, b'"completion_tokens_details":null')
+        counts = b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d' % (
+            prompt_tokens,
+            prompt_tokens + tokens,
+            tokens,
+        )
+        return counts + b',"completion_tokens_details":' + details_json(reasoning_tokens) + b"}"

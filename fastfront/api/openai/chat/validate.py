@@ -7,11 +7,13 @@ from typing import Any
 from fastfront.api.coerce import Problem, body_error
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.identity import check_cache_salt
+from fastfront.api.openai.names import unknown_in_chat
 from fastfront.api.openai.rules import check_count, check_shared, unsupported
 from fastfront.api.openai.tools import check_tools
 from fastfront.api.state import Limits
+from fastfront.api.unknown import tell
 from fastfront.config import ApiConfig
-from fastfront.errors import RequestError, UnsupportedError
+from fastfront.errors import RequestError
 
 #: Roles whose message may have a null content.
 _NULL_CONTENT = ("assistant", "function")
@@ -25,15 +27,12 @@ def check_chat(body: ChatRequest, settings: ApiConfig, limits: Limits) -> None:
     check_shared(body, limits)
     _check_logprobs(body)
     check_tools(body.tools, body.tool_choice, settings.tool_call_parser)
+    _check_one_constraint(body)
     check_media_kwargs(body.media_io_kwargs, body.mm_processor_kwargs)
-    if not body.include_reasoning and settings.reasoning_parser is None:
-        raise UnsupportedError(
-            "`include_reasoning` false needs a reasoning parser, which this server does not have.",
-            param="include_reasoning",
-        )
     wanted, name = wanted_tokens(body)
     if wanted is not None and wanted < 1:
         raise RequestError(f"{name} must be at least 1, got {wanted}.", param=name, value=wanted, limit=1)
+    tell(unknown_in_chat(body), settings.strict_request_fields)
 
 
 def wanted_tokens(body: ChatRequest) -> tuple[int | None, str]:
@@ -68,6 +67,17 @@ def check_media_kwargs(media_io: dict[str, Any] | None, processor: dict[str, Any
         raise unsupported("mm_processor_kwargs")
     if media_io:
         raise unsupported("media_io_kwargs")
+
+
+def _check_one_constraint(body: ChatRequest) -> None:
+    """RequestError if a named tool and structured outputs both say what the answer must be."""
+    structured = body.structured_outputs
+    if structured is None or not isinstance(body.tool_choice, dict):
+        return
+    if any(value is not None for value in (structured.json, structured.regex, structured.choice)):
+        raise RequestError(
+            "You can only either use constraints for structured outputs or tools, not both.", param="structured_outputs"
+        )
 
 
 def _check_logprobs(body: ChatRequest) -> None:

@@ -7,10 +7,12 @@ from functools import partial
 
 from fastfront.api.body import BodyReader
 from fastfront.api.openai.answer import send_collected, send_stream, send_whole
+from fastfront.api.openai.beams import beam_options
 from fastfront.api.openai.completions.prompt import make_prompts, prompt_limits
 from fastfront.api.openai.completions.request import CompletionRequest
 from fastfront.api.openai.completions.response import CompletionEvents, Echo, completion_body, echo_events
 from fastfront.api.openai.completions.validate import check_completion, split_prompts
+from fastfront.api.openai.constraint import constrained_by
 from fastfront.api.openai.events import Stamp
 from fastfront.api.openai.generation import build_generation, stream_wishes
 from fastfront.api.openai.identity import check_model, public_id
@@ -20,7 +22,7 @@ from fastfront.flow import Handler, HttpRequest, Prompt, Reply
 
 def completions(state: ApiState) -> Handler:
     """The handler."""
-    reader = BodyReader(CompletionRequest)
+    reader = BodyReader(CompletionRequest, state.settings.strict_request_fields)
 
     async def handle(request: HttpRequest, reply: Reply, body: CompletionRequest) -> None:
         check_completion(body, state.settings, state.limits)
@@ -29,17 +31,20 @@ def completions(state: ApiState) -> Handler:
         check_model(body.model, info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
+        beams = beam_options(state, body, body.n)
         prompts = await make_prompts(state, body, split, prompt_limits(state, body))
         echo = await _echo(state, body, prompts) if body.echo else None
         request_id = public_id("cmpl-", request.headers, body.request_id)
         # with an echo alone the engine still has to run, for one token that nobody sees
         wanted = 16 if body.max_tokens is None else max(body.max_tokens, 1)
-        generation = build_generation(state, body, request.headers, request_id, prompts, body.n, wanted)
+        n = 1 if beams is not None else body.n
+        generation = build_generation(state, body, request.headers, request_id, prompts, n, wanted)
+        generation = generation._replace(constrained_by=constrained_by(body.response_format))
         stamp = Stamp(request_id, int(time.time()), info.names[0], state.fingerprint)
         wishes = stream_wishes(body, state.settings)
         if not body.stream:
             whole = partial(completion_body, stamp, prompts, body.n, wishes, echo)
-            await send_whole(state, reply, generation, whole)
+            await send_whole(state, reply, generation, whole, beams)
             return
         events = CompletionEvents(stamp, prompts, body.n, wishes, echo)
         if echo is not None and echo.alone:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from fastfront.api.openai.fields import GenerationFields
+from fastfront.api.openai.fields import Count, GenerationFields
 
 TokenId = Annotated[int, Meta(ge=0)]
 
@@ -18,7 +18,7 @@ class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=Tr
     n: int = 1
     max_tokens: int | None = 16
     echo: bool | None = False
-    logprobs: int | None = None
+    logprobs: Count | None = None
     suffix: str | None = None
     prompt_embeds: Any = None
     add_special_tokens: bool = True

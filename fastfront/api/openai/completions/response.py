@@ -171,7 +171,7 @@ class CompletionEvents:
                 escape(choice.text),
                 rest % (logprobs, encode(choice.finish_reason), encode(choice.stop_reason), ids),
                 self._counts(choice.prompt_tokens, choice.completion_tokens),
-                b"" if self._wishes.usage else b',"system_fingerprint":' + encode(self._stamp.fingerprint),
+                b"" if self._wishes.usage else self._stamp.told(),
                 b"}\n\n",
             )
         )

@@ -7,8 +7,10 @@ from typing import cast
 from fastfront.api.coerce import Problem, body_error
 from fastfront.api.openai.completions.request import CompletionRequest
 from fastfront.api.openai.identity import check_cache_salt
+from fastfront.api.openai.names import unknown_in_format
 from fastfront.api.openai.rules import check_count, check_shared
 from fastfront.api.state import Limits
+from fastfront.api.unknown import tell
 from fastfront.config import ApiConfig
 from fastfront.errors import RequestError, UnsupportedError
 
@@ -27,6 +29,8 @@ def check_completion(body: CompletionRequest, settings: ApiConfig, limits: Limit
         )
     if body.logprob_token_ids and body.logprobs is None:
         raise RequestError("when using `logprob_token_ids`, `logprobs` must be set.", param="logprob_token_ids")
+    if body.use_beam_search:
+        _check_beams(body)
     if body.suffix is not None:
         raise UnsupportedError(
             "suffix is only supported for models with FIM completion rendering", param="suffix", value=body.suffix
@@ -37,6 +41,19 @@ def check_completion(body: CompletionRequest, settings: ApiConfig, limits: Limit
         raise RequestError(
             f"max_tokens must be at least 1, got {body.max_tokens}.", param="max_tokens", value=body.max_tokens, limit=1
         )
+    tell(unknown_in_format(body.response_format), settings.strict_request_fields)
+
+
+def _check_beams(body: CompletionRequest) -> None:
+    """RequestError for what a search that has no prompt's log-probabilities, and ends at once, cannot give."""
+    if body.echo and body.logprobs is not None:
+        raise RequestError(
+            "`echo` with `logprobs` is not supported with beam search because beam search does not compute prompt "
+            "logprobs.",
+            param="echo",
+        )
+    if body.stream:
+        raise RequestError("Streaming is not currently supported with beam search")
 
 
 def split_prompts(body: CompletionRequest, limits: Limits) -> list[str] | list[list[int]]:

@@ -17,7 +17,7 @@ from fastfront.flow import Handler, HttpRequest, Prompt, Reply, Work
 
 def render_chat(state: RenderState) -> Handler:
     """The handler."""
-    reader = BodyReader(ChatRequest)
+    reader = BodyReader(ChatRequest, state.settings.strict_request_fields)
 
     def handle(request: HttpRequest, reply: Reply, body: ChatRequest) -> Work | None:
         check_renderable(body)

@@ -18,7 +18,7 @@ from fastfront.flow import Handler, HttpRequest, Prompt, Reply, Work
 
 def render_completions(state: RenderState) -> Handler:
     """The handler."""
-    reader = BodyReader(CompletionRequest)
+    reader = BodyReader(CompletionRequest, state.settings.strict_request_fields)
 
     def handle(request: HttpRequest, reply: Reply, body: CompletionRequest) -> Work | None:
         check_renderable(body)
