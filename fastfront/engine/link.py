@@ -95,6 +95,7 @@ class EngineLink:
         self.frames: Sequence[bytes] = ()
         self._router = router
         self._flusher = flusher
+        self._has_ended = False  # an answer, since the last flush
         self._client = client
         self._registrations = Registrations(start, count)
         self._registered: asyncio.Future[None] | None = None
@@ -277,7 +278,12 @@ class EngineLink:
         finally:
             self.frames = ()
             self._outstanding.flush()
-            self._flusher.flush()
+            if self._has_ended:
+                # Whoever waits for an answer's end goes first: then its last words are in the same write.
+                self._has_ended = False
+                asyncio.get_running_loop().call_soon(self._flusher.flush)
+            else:
+                self._flusher.flush()
 
     def _take(self, peer: Peer, message: Message) -> None:
         self.frames = message
@@ -312,6 +318,7 @@ class EngineLink:
     def _step(self, step: Any) -> None:
         request_id = step.stream.request_id
         if step.finish_reason >= 0:
+            self._has_ended = True
             if step.engine_done:
                 self._outstanding.close(request_id)
             else:
