@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from fastfront.fast import Outbox
+from fastfront.fast import Outbox, Stretch
 
 # --- http <-> api ----------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,9 @@ class CallEnd(msgspec.Struct, frozen=True):
     index: int
 
 
-Event = Reasoning | Content | CallStart | CallArguments | CallEnd
+#: The events that are text.
+TextEvent = Reasoning | Content | CallArguments
+Event = TextEvent | CallStart | CallEnd
 
 
 class Parser(Protocol):
@@ -124,8 +126,33 @@ class Parser(Protocol):
         """The rest, at the end of the text."""
 
 
+class StretchParser(Parser, Protocol):
+    """A parser that need not see every piece: it leaves stretches of plain text to the stream."""
+
+    def stretch(self) -> tuple[TextEvent, Stretch] | None:
+        """The stretch of plain text that begins here, and the event, without text, that all of it makes.
+
+        None where each piece must be fed. What of the stretch's text does not go out is to be fed again.
+        """
+
+
 #: Makes the parser of one choice.
 MakeParser = Callable[[], Parser]
+
+
+class Counter(Protocol):
+    """Counts the tokens of reasoning, of an answer's ids in pieces."""
+
+    @property
+    def count(self) -> int:
+        """Those so far."""
+
+    def feed(self, token_ids: Sequence[int]) -> None:
+        """Takes the next ids."""
+
+
+#: Makes the counter of one choice.
+MakeCounter = Callable[[], Counter]
 
 # --- engine ----------------------------------------------------------------------------------------------------------
 
@@ -208,8 +235,12 @@ class Generation(NamedTuple):
     data_parallel_rank: int | None = None
     trace_headers: dict[str, str] | None = None
     stream_interval: int = 1
+    #: The request's field that `sampling.structured_outputs` comes from.
+    constrained_by: str = "structured_outputs"
     #: Reads the answers' text; None where text is all they are.
     parser: MakeParser | None = None
+    #: Counts the tokens of an answer's reasoning; None where nobody can tell them.
+    counter: MakeCounter | None = None
     reasoning_ended: bool | None = None
     reasoning_parser_kwargs: dict[str, Any] | None = None
 
@@ -258,6 +289,7 @@ class Delta(msgspec.Struct, frozen=True):
     prompt_logprobs: list[Position] | None = None
     #: Where a parser reads the text: what it made of it.
     events: list[Event] | None = None
+    reasoning_tokens: int | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -278,6 +310,8 @@ class Choice(msgspec.Struct, frozen=True):
     logprobs: list[Position] | None = None
     prompt_logprobs: list[Position] | None = None
     events: list[Event] | None = None
+    #: Of the generated tokens, those of reasoning; None where nobody counts them.
+    reasoning_tokens: int | None = None
 
 
 class EventFormat(Protocol):
@@ -302,6 +336,13 @@ class EventFormat(Protocol):
 
     def last(self, choice: Choice) -> bytes:
         """The event that ends a choice."""
+
+
+class StretchFormat(EventFormat, Protocol):
+    """An EventFormat whose events of parsed text, too, are such a text between a head and a tail."""
+
+    def frame(self, index: int, prompt_tokens: int, event: TextEvent) -> tuple[bytes, tuple[bytes, ...]] | None:
+        """Head and tail for text that makes events like this one; None where such text is not shown."""
 
 
 class ModelInfo(msgspec.Struct, kw_only=True):

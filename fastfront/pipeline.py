@@ -1,9 +1,9 @@
 """Joins the stages for one request: prompts to engine requests, engine steps to choices; and it owns the abort.
 
 A generation opens one native stream for each choice and gives each to the engine. From then on the engine link feeds
-the streams; Python runs again for a choice's first output and for its end, and for every output where events carry more
-than text. Whoever awaits a generation and is cancelled (the client left) aborts, by that, everything of it that an
-engine is still busy with.
+the streams; Python runs again for a choice's first output and for its end, and for every output where events carry
+more than text or where a parser must read it. Whoever awaits a generation and is cancelled (the client left) aborts,
+by that, everything of it that an engine is still busy with.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from fastfront.engine.constraints.checker import Checker, with_backend
 from fastfront.engine.extras import Extras, PrefillStats, read_extras, read_rows
 from fastfront.engine.link import EngineLink
 from fastfront.errors import EngineRequestError, RequestError
@@ -29,8 +30,11 @@ from fastfront.flow import (
     EventFormat,
     Generation,
     ModelInfo,
+    Parser,
     Prompt,
     SamplingParams,
+    StretchFormat,
+    StretchParser,
 )
 from fastfront.prompt.prompter import Prompter
 from fastfront.text.gathered import Gathered, wants_logprobs
@@ -70,6 +74,11 @@ def _compiled(stop: tuple[str, ...]) -> Patterns:
     return Patterns(stop)
 
 
+def can_stretch(parser: Parser | None, format: EventFormat | None) -> bool:
+    """Whether a parser may leave text to the stream (a StretchParser), and the format writes it (a StretchFormat)."""
+    return hasattr(parser, "stretch") and hasattr(format, "frame")
+
+
 class Pipeline:
     """Runs generations on the engines behind `link`, whose router is `router`."""
 
@@ -81,6 +90,7 @@ class Pipeline:
         link: EngineLink,
         router: Router,
         observer: Observer | None = None,
+        checker: Checker | None = None,
     ) -> None:
         self.info = info
         self.prompter = prompter
@@ -89,6 +99,18 @@ class Pipeline:
         self.link = link
         self.router = router
         self.observer = observer
+        self.checker = checker
+
+    async def checked(self, g: Generation) -> Generation:
+        """The generation with the backend of its constraint; RequestError if no backend takes that."""
+        constraint = g.sampling.structured_outputs
+        if constraint is None:
+            return g
+        if self.checker is None:
+            constraint = with_backend(constraint)
+        else:
+            constraint = await self.checker.check(constraint, g.constrained_by)
+        return g._replace(sampling=msgspec.structs.replace(g.sampling, structured_outputs=constraint))
 
     async def collect(self, g: Generation) -> list[Choice]:
         """All choices, whole. EngineError if an engine fails; RequestError for what an engine must not get."""
@@ -130,6 +152,7 @@ class _Job:
 
     async def run(self) -> list[Choice]:
         try:
+            self.g = await self.pipeline.checked(self.g)
             await self.submit()
             if self.left:
                 await self.done
@@ -138,6 +161,7 @@ class _Job:
             self.abort()
             for choice in self.choices:
                 choice.stream.release()
+            self.choices.clear()  # they know the job, too: without this circle nothing here waits for the collector
 
     async def submit(self) -> None:
         """Gives every choice to an engine. The answer is opened with the first, which shows what is wrong with all."""
@@ -178,8 +202,8 @@ class _OpenChoice:
     """The owner of one native stream."""
 
     __slots__ = (
-        "engine", "gathered", "index", "is_open", "job", "parser", "prefill", "prompt", "request_id", "result", "steps",
-        "stream",
+        "counter", "engine", "gathered", "index", "is_open", "job", "leaves_text", "parser", "prefill", "prompt",
+        "read", "request_id", "result", "steps", "stream",
     )  # fmt: skip
 
     def __init__(self, job: _Job, index: int, prompt: Prompt) -> None:
@@ -194,22 +218,27 @@ class _OpenChoice:
         g, text = job.g, job.g.text
         #: Whether the stream hands everything over, so that events can carry more than text.
         self.parser = g.parser() if g.parser is not None else None
+        self.counter = g.counter() if g.counter is not None else None
         streamed = job.format is not None
-        self.steps = wants_logprobs(g.sampling) or (streamed and (text.return_token_ids or self.parser is not None))
+        details = wants_logprobs(g.sampling) or (streamed and text.return_token_ids)
+        self.steps = details or (streamed and self.parser is not None)
+        #: Whether plain text that the parser need not see may go out by itself.
+        self.leaves_text = not details and g.sampling.prompt_logprobs is None and can_stretch(self.parser, job.format)
+        self.read = 0  # steps, of those that the stream has given
         self.gathered: Gathered | None = None
         if self.steps or g.sampling.prompt_logprobs is not None:
             self.gathered = Gathered(job.pipeline.tokens, g.sampling, prompt.token_ids)
         self.stream = Stream(
             self,
             job.pipeline.vocab,
-            text.skip_special_tokens,
-            prompt.token_ids[-CONTEXT:],
-            compiled(text.stop) if text.stop else None,
-            text.include_stop_str_in_output,
-            g.sampling.min_tokens,
-            text.return_token_ids and not self.steps,
-            g.stream_interval,
-            self.steps,
+            skip_special=text.skip_special_tokens,
+            prompt=prompt.token_ids[-CONTEXT:],
+            stop=compiled(text.stop) if text.stop else None,
+            include_stop=text.include_stop_str_in_output,
+            min_tokens=g.sampling.min_tokens,
+            keep_ids=(text.return_token_ids or self.counter is not None) and not self.steps,
+            interval=g.stream_interval,
+            steps=self.steps,
         )
 
     def submit(self) -> None:
@@ -251,11 +280,14 @@ class _OpenChoice:
         assert format is not None
         prompt_tokens = len(self.prompt.token_ids)
         tail = format.tail(self.index, prompt_tokens)
+        if len(tail) > 1 and self.counter is not None:
+            self.leaves_text = False  # each event says how much of the answer so far is reasoning
         self.stream.to_outbox(outbox, format.opening(self.index), format.head(self.index), tail, prompt_tokens)
 
     # --- what the engine link calls ---
 
     def on_step(self, step: Step) -> None:
+        self.read += 1
         extras = read_extras(step.raw) if step.raw is not None else None
         if extras is not None:
             self.prefill = self.prefill or extras.prefill
@@ -263,8 +295,14 @@ class _OpenChoice:
             self._gather(self.gathered, step, extras)
         if step.finish_reason >= 0:
             self._finish(step, extras)
-        elif self.steps and self.gathered is not None and self.gathered.tokens >= self.job.g.stream_interval:
+        elif self.steps and self.gathered is not None and self._is_due(self.gathered):
             self._tell(self.gathered)
+            if self.leaves_text and self.read == self.stream.given:
+                self._leave_text()
+
+    def _is_due(self, gathered: Gathered) -> bool:
+        """Whether an event is to be written: the first at once, the next after so many tokens."""
+        return gathered.tokens == self.stream.tokens or gathered.tokens >= self.job.g.stream_interval
 
     def _gather(self, gathered: Gathered, step: Step, extras: Extras | None) -> None:
         rows = None
@@ -276,6 +314,8 @@ class _OpenChoice:
                 rows = read_rows(extras.logprobs, frames)
         if self.steps:
             gathered.add(step, rows)
+            if self.counter is not None:
+                self.counter.feed(step.token_ids)
 
     def on_error(self, error: Exception) -> None:
         self.is_open = False
@@ -296,6 +336,8 @@ class _OpenChoice:
         text, ids, logprobs = (
             gathered.take() if self.steps and gathered is not None else (step.text, stream.token_ids, None)
         )
+        if self.counter is not None and not self.steps:
+            self.counter.feed(stream.token_ids or ())
         self.result = Choice(
             self.index,
             text,
@@ -311,6 +353,7 @@ class _OpenChoice:
             logprobs,
             gathered.take_prompt() if gathered is not None else None,
             self.parser.feed(text) + self.parser.finish() if self.parser is not None else None,
+            self._reasoning_tokens(),
         )
         if job.outbox is not None and job.format is not None:
             job.outbox.append(job.format.last(self.result))
@@ -326,9 +369,22 @@ class _OpenChoice:
         if self.parser is not None and events is not None and ending:
             events += self.parser.finish()
         prompt_tokens, tokens = len(self.prompt.token_ids), self.stream.tokens
+        of_prompt, reasoning = gathered.take_prompt(), self._reasoning_tokens()
         outbox.append(
-            format.delta(Delta(self.index, text, prompt_tokens, tokens, ids, logprobs, gathered.take_prompt(), events))
+            format.delta(Delta(self.index, text, prompt_tokens, tokens, ids, logprobs, of_prompt, events, reasoning))
         )
+
+    def _reasoning_tokens(self) -> int | None:
+        return self.counter.count if self.counter is not None else None
+
+    def _leave_text(self) -> None:
+        """Leaves to the stream the plain text that begins here, if it does."""
+        parser: StretchParser = self.parser  # type: ignore[assignment]
+        format: StretchFormat = self.job.format  # type: ignore[assignment]
+        begun = parser.stretch()
+        if begun is not None:
+            event, stretch = begun
+            self.stream.begin_stretch(stretch, format.frame(self.index, len(self.prompt.token_ids), event))
 
     def _event(self, text: str) -> bytes:
         """An event like those that the stream writes itself."""

@@ -137,7 +137,8 @@ def ask(
     pipeline = Pipeline(QWEN, prompts, vocab, link, router)
     state = ApiState(pipeline=pipeline, engine_version="0.32.0", version="0", native=False, limits=Limits())
     if format is not None:
-        state.format, state.settings = format, ApiConfig(tool_call_parser=format.tool)
+        state.format = format
+        state.settings = ApiConfig(tool_call_parser=format.tool, reasoning_parser=format.reasoning)
     (handler,) = (handler for _, route, handler in routes(state) if route == path)
     reply = FakeReply()
     request = HttpRequest("POST", path, "", {"content-type": "application/json"}, json.dumps(body).encode(), "test")

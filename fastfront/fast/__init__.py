@@ -14,16 +14,19 @@ from fastfront.errors import NativeMissingError
 if TYPE_CHECKING:
     from fastfront.fast.detok import Decoder, Vocab
     from fastfront.fast.msgpack import first_wrong_id, pack_add, walk_outputs
+    from fastfront.fast.nest import Nest
     from fastfront.fast.scan import Patterns, Scanner
     from fastfront.fast.sse import Flusher, Outbox, escape
     from fastfront.fast.stream import Router, Step, Stream
+    from fastfront.fast.stretch import Stretch
 
 MODULES: dict[str, tuple[str, ...]] = {
     "detok": ("Vocab", "Decoder"),
     "scan": ("Patterns", "Scanner"),
     "sse": ("Flusher", "Outbox", "escape"),
     "msgpack": ("first_wrong_id", "pack_add", "walk_outputs"),
-    "stream": ("Router", "Step", "Stream"),
+    "nest": ("Nest",),
+    "stream": ("Router", "Step", "Stream", "Stretch"),
 }
 
 
@@ -72,12 +75,14 @@ __all__ = [
     "NATIVE",
     "Decoder",
     "Flusher",
+    "Nest",
     "Outbox",
     "Patterns",
     "Router",
     "Scanner",
     "Step",
     "Stream",
+    "Stretch",
     "Vocab",
     "escape",
     "first_wrong_id",

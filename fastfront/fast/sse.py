@@ -68,6 +68,7 @@ class Outbox:
         self.direct = fd >= 0
         self.backlog = 0  # bytes the owner holds for the transport
         self.closed = False
+        self.appended = 0  # additions to the body so far: a silent one stays as it is
         self._raw = bytearray()
         self._body = bytearray()
         self._dirty = False
@@ -91,6 +92,7 @@ class Outbox:
         if self.closed:
             return
         self._body += data
+        self.appended += 1
         self._mark()
         if self.pending() > self.limit:
             self.closed = self._overflowed = True

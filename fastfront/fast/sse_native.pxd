@@ -17,6 +17,7 @@ cdef class Outbox:
     cdef readonly bint direct
     cdef public size_t backlog
     cdef readonly bint closed
+    cdef readonly size_t appended
     cdef string raw_bytes
     cdef string body
     cdef bint is_dirty

@@ -84,6 +84,7 @@ cdef class Outbox:
 
     cdef int grown(self) except -1:
         """To be called after each addition to `body`."""
+        self.appended += 1
         if self.size() > self.limit:
             self.closed = self.overflowed = True
             self.body.clear()

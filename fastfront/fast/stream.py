@@ -3,7 +3,7 @@
 A Stream is one choice: its decoder, its stop strings, and either the text it collects or the outbox that its events go
 to. A Router knows every open stream by the request id that it gave out, walks a message and feeds the streams. Python
 code runs only for a Step: an output that ends a stream or carries fields that are seldom there, and, of a stream that
-was opened with `steps`, every output that brings tokens.
+was opened with `steps`, every output that brings tokens, but for stretches of text that its owner leaves to it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fastfront.fast.detok import Decoder, Vocab
 from fastfront.fast.msgpack import walk_outputs
 from fastfront.fast.scan import Patterns, Scanner
 from fastfront.fast.sse import Outbox, escape
+from fastfront.fast.stretch import Held, Stretch
 
 STOP = 0  # the wire's finish_reason for an end token or a stop token id
 
@@ -27,8 +28,8 @@ class Step(NamedTuple):
 
     `text` is, of a finished stream, what was not delivered yet. `finish_reason` is the wire's number or -1. With
     `engine_done` false a stop string ended the stream here and the engine must be told. `raw` is the output as msgpack
-    where it has fields that are seldom there. Of a stream with `steps`, `text` is what became certain since the last
-    step, and `token_ids` are the ids since then, without those behind a stop string.
+    where it has fields that are seldom there. Of a stream with `steps`, `text` is what became certain and was not
+    delivered yet, and `token_ids` are the ids since the last step, without those behind a stop string.
     """
 
     stream: Stream
@@ -67,14 +68,16 @@ class Stream:
     """One choice. Give it an outbox with `to_outbox`, or let it collect its text.
 
     `prompt` are the ids before the answer (the last few are enough). No stop string matches within the first
-    `min_tokens` tokens. Events wait until `interval` tokens are there. With `steps` the stream writes nothing but the
-    opening: instead it gives a Step where it would write an event, also for tokens without text, and for every `raw`.
+    `min_tokens` tokens. After the first, events wait until `interval` tokens are there. With `steps` the stream writes
+    nothing but the opening and the events of stretches: instead it gives a Step where it would write an event, also for
+    tokens without text, and for every `raw`. `given` is how many it gave.
     """
 
     def __init__(
         self,
         owner: StepOwner,
         vocab: Vocab,
+        *,
         skip_special: bool = True,
         prompt: Sequence[int] = (),
         stop: Patterns | None = None,
@@ -89,6 +92,7 @@ class Stream:
         self.tokens = 0
         self.first_at = 0.0
         self.last_at = 0.0
+        self.given = 0
         self.token_ids: list[int] | None = [] if keep_ids else None
         self._decoder = Decoder(vocab, skip_special, prompt)
         self._scanner = Scanner(stop) if stop is not None else None
@@ -99,26 +103,45 @@ class Stream:
         self._step_ids: list[int] = []
         self._outbox: Outbox | None = None
         self._opening = b""
-        self._head = b""
+        self._head: bytes | None = b""
         self._tail: tuple[bytes, ...] = ()
         self._prompt_tokens = 0
         self._told = 0  # tokens at the last event, or at the last step that was due
         self._text: list[str] = []
+        self._held: Held | None = None
 
-    def to_outbox(
-        self, outbox: Outbox, opening: bytes, head: bytes, tail: Sequence[bytes], prompt_tokens: int
-    ) -> None:
+    def to_outbox(self, outbox: Outbox, opening: bytes, head: bytes, tail: Sequence[bytes], prompt_tokens: int) -> None:
         """Writes events: `opening` before the first, then `head + escaped text + tail` for each engine step with text.
 
         A tail of three pieces gets the total and the completion token counts between them.
         """
-        if len(tail) not in (1, 3):
-            raise ValueError(f"a tail has 1 or 3 pieces, not {len(tail)}")
+        self._frame(head, tail)
         self._outbox = outbox
         self._opening = opening
+        self._prompt_tokens = prompt_tokens
+
+    def begin_stretch(self, stretch: Stretch, frame: tuple[bytes, Sequence[bytes]] | None) -> None:
+        """Of a stream with `steps`: until the stretch ends, its text goes out as events and not as steps.
+
+        `frame` is their head and tail, None where such text is not shown. The step that ends it has all that did not go
+        out. To be called only when all that were `given` have been taken: a step's text goes before the stretch.
+        """
+        if self._held is not None:
+            raise ValueError("the stretch before is not over")
+        if not stretch.trail.isascii():
+            raise ValueError(f"a trail has only ASCII characters, not {stretch.trail!r}")
+        if frame is None:
+            self._head = None
+        else:
+            self._frame(*frame)
+        self._held = Held(stretch)
+        self._held.feed(stretch.begin)
+
+    def _frame(self, head: bytes, tail: Sequence[bytes]) -> None:
+        if len(tail) not in (1, 3):
+            raise ValueError(f"a tail has 1 or 3 pieces, not {len(tail)}")
         self._head = head
         self._tail = tuple(tail)
-        self._prompt_tokens = prompt_tokens
 
     def release(self) -> None:
         """Forgets the owner and the outbox: nothing more comes. (They know the stream, too: this ends the circle.)"""
@@ -137,20 +160,29 @@ class Stream:
             self._opening = b""
         matched = self._decode(ids, hide_last=finish == STOP and not self._include_stop)
         if matched is not None:
-            return Step(self, self._take_text(), STOP, matched, finish >= 0, raw, self._take_ids())
+            return self._step(STOP, matched, finish >= 0, raw)
         if finish >= 0:
             self._end_text()
-            return Step(self, self._take_text(), finish, stop_reason, True, raw, self._take_ids())
+            return self._step(finish, stop_reason, True, raw)
+        due = self._is_due()
+        if self._held is not None and not self._held.feed(self._take_text()):
+            self._end_stretch()
+        if self._held is not None:
+            if due and self._outbox is not None:
+                self._write_event(self._outbox, self._held.take(), self._held.quoted)
+            return self._bare_step(raw)
         if self._steps:
-            due = self.tokens - self._told >= self._interval
             if due:
                 self._told = self.tokens
             elif raw is None:
                 return None
-            return Step(self, self._take_text(), -1, None, False, raw, self._take_ids())
-        if self._outbox is not None and self._text and self.tokens - self._told >= self._interval:
-            self._write_event(self._outbox)
-        return Step(self, "", -1, None, False, raw) if raw is not None else None
+            return self._step(-1, None, False, raw)
+        if due and self._outbox is not None:
+            self._write_event(self._outbox, self._take_text())
+        return self._bare_step(raw)
+
+    def _is_due(self) -> bool:
+        return not self._told or self.tokens - self._told >= self._interval
 
     def _decode(self, ids: Sequence[int], hide_last: bool) -> str | None:
         """Adds the text of `ids`; the stop string that ended it, or None."""
@@ -182,18 +214,38 @@ class Stream:
         if text:
             self._text.append(text)
 
+    def _step(self, finish: int, stop_reason: int | str | None, engine_done: bool, raw: bytes | None) -> Step:
+        if self._held is not None:
+            self._end_stretch()
+        self.given += 1
+        ids, self._step_ids = self._step_ids, []
+        return Step(self, self._take_text(), finish, stop_reason, engine_done, raw, ids)
+
+    def _bare_step(self, raw: bytes | None) -> Step | None:
+        """For fields that are seldom there, of an output whose text has its own way."""
+        if raw is None:
+            return None
+        self.given += 1
+        return Step(self, "", -1, None, False, raw)
+
     def _take_text(self) -> str:
         text = "".join(self._text)
         self._text.clear()
         return text
 
-    def _take_ids(self) -> Sequence[int]:
-        ids, self._step_ids = self._step_ids, []
-        return ids
+    def _end_stretch(self) -> None:
+        if self._held is not None:
+            self._text.insert(0, self._held.end())
+            self._held = None
 
-    def _write_event(self, outbox: Outbox) -> None:
+    def _write_event(self, outbox: Outbox, text: str, quoted: bool = False) -> None:
+        if not text:
+            return
         self._told = self.tokens
-        event = self._head + escape(self._take_text()) + self._tail[0]
+        if self._head is None:
+            return
+        escaped = escape(text)
+        event = self._head + (escape(escaped.decode()) if quoted else escaped) + self._tail[0]
         if len(self._tail) == 3:
             event += b"%d%b%d%b" % (self._prompt_tokens + self.tokens, self._tail[1], self.tokens, self._tail[2])
         outbox.append(event)

@@ -4,25 +4,36 @@
 From `Router.feed` down to `Stream.write_event` no Python object is made for a token: ids, text and events live in C++
 buffers, and a stream is found by the slot number in its request id. Python objects appear only with a Step.
 
-LIFETIME: a Stream's decoder and scanner point into its Vocab and Patterns, which the Stream keeps alive. An Output's
-views point into the message that is being walked.
+LIFETIME: a Stream's decoder, scanner and stretch point into its Vocab, Patterns and Nest, which the Stream keeps alive.
+An Output's views point into the message that is being walked.
 """
 
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp
+from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
 import secrets
 
 from fastfront.fast.stream import Parsed, Step
+from fastfront.fast.stretch import Stretch  # no-cython-lint: the same record, for who imports this twin
 
 from fastfront.fast.detok_native cimport CDecoder, Vocab, read_ids, string_view
 from fastfront.fast.msgpack_native cimport COutput, COutputWalker, raw_bytes, rest_of, stop_reason
-from fastfront.fast.scan_native cimport CMatch, CScanner, Patterns
+from fastfront.fast.nest_native cimport CNest, Nest
+from fastfront.fast.scan_native cimport CMatch, CPatterns, CScanner, Patterns
 from fastfront.fast.sse_native cimport Outbox, append_escaped
+
+cdef extern from "stretch.hpp" namespace "fastfront" nogil:
+    cdef cppclass CStretch "fastfront::Stretch":
+        CStretch(const CPatterns* markers, string_view trail, cbool once, CNest* nest) except +
+        cbool feed(string_view piece) except +
+        string_view certain()
+        void taken(size_t size)
+        const string& end()
 
 
 cdef enum:
@@ -38,6 +49,7 @@ cdef class Stream:
     cdef readonly Py_ssize_t tokens
     cdef readonly double first_at
     cdef readonly double last_at
+    cdef readonly Py_ssize_t given
 
     cdef string wire_id
     cdef Vocab vocab
@@ -55,6 +67,7 @@ cdef class Stream:
 
     cdef Outbox outbox
     cdef bytes opening
+    cdef bint shown
     cdef string head
     cdef string tail
     cdef string after_total
@@ -65,7 +78,12 @@ cdef class Stream:
     cdef string text  # decoded and not delivered; its last `held` bytes may still become a stop string
     cdef size_t held
 
-    def __cinit__(self, owner, Vocab vocab not None, bint skip_special=True, prompt=(), Patterns stop=None,
+    cdef CStretch* stretch  # if there is one, what is certain of the text has gone into it
+    cdef Patterns markers
+    cdef Nest nest
+    cdef bint quoted
+
+    def __cinit__(self, owner, Vocab vocab not None, *, bint skip_special=True, prompt=(), Patterns stop=None,
                   bint include_stop=False, Py_ssize_t min_tokens=0, bint keep_ids=False, Py_ssize_t interval=1,
                   bint steps=False):
         cdef vector[int64_t] before
@@ -88,22 +106,49 @@ cdef class Stream:
     def __dealloc__(self):
         del self.decoder
         del self.scanner
+        del self.stretch
 
     @property
     def token_ids(self):
         return list(self.ids) if self.keep_ids else None
 
     def to_outbox(self, Outbox outbox not None, bytes opening not None, bytes head not None, tail, prompt_tokens):
-        if len(tail) not in (1, 3):
-            raise ValueError(f"a tail has 1 or 3 pieces, not {len(tail)}")
+        self.frame(head, tail)
         self.outbox = outbox
         self.opening = opening or None
+        self.prompt_tokens = prompt_tokens
+
+    def begin_stretch(self, stretch not None, frame):
+        cdef bytes begin, trail
+        cdef const CPatterns* markers = NULL
+        cdef CNest* nest = NULL
+        if self.stretch is not NULL:
+            raise ValueError("the stretch before is not over")
+        if not stretch.trail.isascii():
+            raise ValueError(f"a trail has only ASCII characters, not {stretch.trail!r}")
+        if frame is None:
+            self.shown = False
+        else:
+            self.frame(frame[0], frame[1])
+        begin, trail = stretch.begin.encode(), stretch.trail.encode()
+        self.markers, self.nest, self.quoted = stretch.markers, stretch.nest, stretch.quoted
+        if self.markers is not None:
+            markers = self.markers.compiled
+        if self.nest is not None:
+            nest = self.nest.nest
+        self.stretch = new CStretch(markers, string_view(<const char*> trail, len(trail)), stretch.once, nest)
+        self.stretch.feed(string_view(<const char*> begin, len(begin)))
+
+    cdef int frame(self, bytes head, tail) except -1:
+        if len(tail) not in (1, 3):
+            raise ValueError(f"a tail has 1 or 3 pieces, not {len(tail)}")
+        self.shown = True
         self.head = head
         self.tail = tail[0]
         self.with_usage = len(tail) == 3
         if self.with_usage:
             self.after_total, self.after_completion = tail[1], tail[2]
-        self.prompt_tokens = prompt_tokens
+        return 0
 
     def release(self):
         self.owner = None
@@ -113,6 +158,7 @@ cdef class Stream:
         """Takes one engine step; a Step where Python must go on, else None."""
         cdef int matched
         cdef int finish = output.finish_reason
+        cdef bint due
         if self.first_at == 0.0:
             self.first_at = now
         self.last_at = now
@@ -122,24 +168,30 @@ cdef class Stream:
             self.opening = None
         matched = self.decode(output, finish == STOP and not self.include_stop)
         if matched >= 0:
-            stop = self.stop.patterns[matched]
-            return Step(self, self.take_text(), STOP, stop, finish >= 0, raw_bytes(output.raw), self.take_ids())
+            return self.step(STOP, self.stop.patterns[matched], finish >= 0, output)
         if finish >= 0:
             self.held = 0
             self.decoder.finish(self.text)
-            reason = stop_reason(output)
-            return Step(self, self.take_text(), finish, reason, True, raw_bytes(output.raw), self.take_ids())
+            return self.step(finish, stop_reason(output), True, output)
+        due = self.is_due()
+        if self.stretch is not NULL and not self.feed_stretch():
+            self.end_stretch()
+        if self.stretch is not NULL:
+            if due and self.outbox is not None:
+                self.stretch.taken(self.write_event(self.stretch.certain()))
+            return self.bare_step(output)
         if self.steps:
-            if self.tokens - self.told >= self.interval:
+            if due:
                 self.told = self.tokens
             elif output.raw.empty():
                 return None
-            return Step(self, self.take_text(), -1, None, False, raw_bytes(output.raw), self.take_ids())
-        if self.outbox is not None and self.text.size() > self.held and self.tokens - self.told >= self.interval:
-            self.write_event()
-        if not output.raw.empty():
-            return Step(self, "", -1, None, False, raw_bytes(output.raw))
-        return None
+            return self.step(-1, None, False, output)
+        if due and self.outbox is not None:
+            self.text.erase(0, self.write_event(string_view(self.text.data(), self.text.size() - self.held)))
+        return self.bare_step(output)
+
+    cdef bint is_due(self) noexcept:
+        return self.told == 0 or self.tokens - self.told >= self.interval
 
     cdef int decode(self, COutput& output, bint hide_last) except -2:
         """Adds the text of the ids; the number of the stop string that ended it, or -1."""
@@ -172,6 +224,21 @@ cdef class Stream:
             self.held = self.scanner.held()
         return -1
 
+    cdef object step(self, int finish, stop_reason, bint engine_done, COutput& output):
+        if self.stretch is not NULL:
+            self.end_stretch()
+        self.given += 1
+        ids = list(self.step_ids) if self.steps else ()
+        self.step_ids.clear()
+        return Step(self, self.take_text(), finish, stop_reason, engine_done, raw_bytes(output.raw), ids)
+
+    cdef object bare_step(self, COutput& output):
+        """For fields that are seldom there, of an output whose text has its own way."""
+        if output.raw.empty():
+            return None
+        self.given += 1
+        return Step(self, "", -1, None, False, raw_bytes(output.raw))
+
     cdef str take_text(self):
         """All that is certain."""
         cdef size_t ready = self.text.size() - self.held
@@ -179,34 +246,50 @@ cdef class Stream:
         self.text.erase(0, ready)
         return text
 
-    cdef object take_ids(self):
-        if not self.steps:
-            return ()
-        ids = list(self.step_ids)
-        self.step_ids.clear()
-        return ids
-
-    cdef int write_event(self) except -1:
+    cdef bint feed_stretch(self) except -1:
+        """Moves all that is certain into the stretch; whether that goes on."""
         cdef size_t ready = self.text.size() - self.held
-        cdef char number[24]
-        cdef int size
-        cdef string* body = &self.outbox.body
-        self.told = self.tokens
-        if self.outbox.closed:
-            self.text.erase(0, ready)
+        cdef bint goes_on = self.stretch.feed(string_view(self.text.data(), ready))
+        self.text.erase(0, ready)
+        return goes_on
+
+    cdef int end_stretch(self) except -1:
+        self.text.insert(0, self.stretch.end())
+        del self.stretch
+        self.stretch = NULL
+        self.quoted = False
+        return 0
+
+    cdef Py_ssize_t write_event(self, string_view text) except -1:
+        """How much of the text has gone: all."""
+        cdef string* body
+        cdef string once
+        if text.empty():
             return 0
+        self.told = self.tokens
+        if self.outbox.closed or not self.shown:
+            return text.size()
+        body = &self.outbox.body
         body.append(self.head)
-        append_escaped(string_view(self.text.data(), ready), body[0])
+        if self.quoted:
+            append_escaped(text, once)
+            append_escaped(string_view(once.data(), once.size()), body[0])
+        else:
+            append_escaped(text, body[0])
         body.append(self.tail)
         if self.with_usage:
-            size = snprintf(number, sizeof(number), "%zd", self.prompt_tokens + self.tokens)
-            body.append(number, size)
+            append_number(body, self.prompt_tokens + self.tokens)
             body.append(self.after_total)
-            size = snprintf(number, sizeof(number), "%zd", self.tokens)
-            body.append(number, size)
+            append_number(body, self.tokens)
             body.append(self.after_completion)
-        self.text.erase(0, ready)
-        return self.outbox.grown()
+        self.outbox.grown()
+        return text.size()
+
+
+cdef void append_number(string* out, Py_ssize_t number):
+    cdef char digits[24]
+    cdef int size = snprintf(digits, sizeof(digits), "%zd", number)
+    out.append(digits, size)
 
 
 cdef class Router:

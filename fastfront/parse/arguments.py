@@ -21,9 +21,11 @@ class Writer:
         self._function = ""
         self._empty = True
         self._types: frozenset[str] | None = _STRING
-        self._streams = False
+        #: Whether the open value goes out as it comes, as a JSON string.
+        self.streams = False
+        #: The open value's edges.
+        self.edge = Edge()
         self._parts: list[str] = []
-        self._edge = Edge()
 
     def begin(self, function: str) -> None:
         """The arguments of a call of `function` follow."""
@@ -36,26 +38,26 @@ class Writer:
         if self._host.schemas.of(self._function, key) is None and kind is not None:
             types = None if kind == "json" else frozenset({kind})
         self._types = types
-        self._streams = types == _STRING
-        self._edge = edge
+        self.streams = types == _STRING
+        self.edge = edge
         self._parts = []
         opening = "{" if self._empty else ", "
         self._empty = False
-        self._host.arguments_text(f"{opening}{dump(key)}: " + ('"' if self._streams else ""))
+        self._host.arguments_text(f"{opening}{dump(key)}: " + ('"' if self.streams else ""))
 
     def value(self, text: str) -> None:
         """A piece of the value."""
-        text = self._edge.feed(text)
-        if self._streams:
+        text = self.edge.feed(text)
+        if self.streams:
             self._host.arguments_text(dump(text)[1:-1])
         else:
             self._parts.append(text)
 
     def end_value(self) -> None:
         """The value is whole."""
-        if self._streams:
+        if self.streams:
             self._host.arguments_text('"')
-            self._streams = False
+            self.streams = False
             return
         raw = "".join(self._parts)
         if self._types is None:

@@ -20,6 +20,7 @@ class BracedArguments:
     def __init__(self, host: Machine, mark: str, guess: bool = False) -> None:
         self.failed = False
         self.to = ""
+        self.nest = None
         self._host = host
         self._mark = mark
         self._guess = guess

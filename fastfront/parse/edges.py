@@ -13,15 +13,15 @@ class Edge:
 
     def __init__(self, lead: str = "", trail: str = "", once: bool = False) -> None:
         self.lead = lead
-        self._trail = trail
-        self._once = once
+        self.trail = trail
+        self.once = once
         self._fresh = True
         self._held: list[str] = []
 
     def feed(self, text: str) -> str:
         """What of the text so far is certain to be text."""
         if self._fresh and text and self.lead:
-            if self._once:
+            if self.once:
                 text = text[1:] if text[0] in self.lead else text
                 self._fresh = False
             else:
@@ -29,25 +29,34 @@ class Edge:
         if not text:
             return ""
         self._fresh = False
-        if not self._trail:
+        if not self.trail:
             return text
-        if self._once:
-            kept = text[:-1] if text[-1] in self._trail else text
+        if self.once:
+            kept = text[:-1] if text[-1] in self.trail else text
         else:
-            kept = text.rstrip(self._trail)
-        if not kept and not self._once:
+            kept = text.rstrip(self.trail)
+        if not kept and not self.once:
             self._held.append(text)
             return ""
         certain = "".join(self._held) + kept
         self._held = [text[len(kept) :]]
         return certain
 
-    def held(self) -> str:
-        """What was held back; it is forgotten, and so is that the text had begun."""
+    @property
+    def is_past(self) -> bool:
+        """Whether nothing more is dropped at the beginning."""
+        return not self._fresh or not self.lead
+
+    def let_go(self) -> str:
+        """What was held back; it is forgotten, and the text goes on."""
         held = "".join(self._held)
         self._held = []
-        self._fresh = True
         return held
+
+    def held(self) -> str:
+        """What was held back; it is forgotten, and so is that the text had begun."""
+        self._fresh = True
+        return self.let_go()
 
 
 class Blank:
@@ -93,6 +102,11 @@ class Prefix:
             return ""
         self._seen = None
         return seen[len(self._word) :] if seen.startswith(self._word) else seen
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it is certain that the word is there, or is not."""
+        return self._seen is None
 
     def held(self) -> str:
         """What was held back and is not the word (without white space); a new text begins."""

@@ -12,6 +12,7 @@ from fastfront.parse.edges import WHITE
 from fastfront.parse.json_values import StringArguments, Value, decode
 
 if TYPE_CHECKING:
+    from fastfront.fast import Nest
     from fastfront.parse.machine import Machine
 
 NAMES = frozenset({"name", "tool_name"})
@@ -47,6 +48,11 @@ class JsonArguments:
             return None
         self._host.end_call()
         return text[end:]
+
+    @property
+    def nest(self) -> Nest | None:
+        """The arguments, once they have begun."""
+        return self._value.nest
 
     def given_back(self) -> str:
         """White space before the arguments."""
@@ -94,6 +100,12 @@ class JsonCalls:
         if self._mark is not None:
             self._raw.append(text[self._mark :])
         return None
+
+    @property
+    def nest(self) -> Nest | None:
+        """The arguments of a call that has begun, if they go out as they come."""
+        as_they_come = self._started and self._string is None and self._phase == self._in_arguments
+        return self._value.nest if as_they_come else None
 
     def given_back(self) -> str:
         """What no call has come of."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 
+from fastfront import fast
 from fastfront.parse.edges import WHITE
 
-_IN_STRING = re.compile(r'[^"\\]*')
-_IN_NEST = {"{": re.compile(r'[^"{}]*'), "[": re.compile(r'[^"\[\]]*')}
 _SCALAR = re.compile(r"[^\s,}\]]*")
 _HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
@@ -17,42 +16,26 @@ class Value:
     """Finds the end of one JSON value: of an object or array by its brackets outside of strings."""
 
     def __init__(self) -> None:
+        #: The first character of a string, object or array, or "scalar"; empty until there is one.
         self.kind = ""
         self.done = False
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
+        #: Of a string, object or array: where in it the text is.
+        self.nest: fast.Nest | None = None
 
     def take(self, text: str, at: int) -> int:
         """Where, from `at` on, the value's part of `text` ends."""
         if not self.kind and at < len(text):
-            self.kind = text[at] if text[at] in '"{[' else "scalar"
-        while at < len(text) and not self.done:
-            if self._escaped:
-                self._escaped = False
-                at += 1
-            elif self._in_string:
-                at = _end(_IN_STRING, text, at)
-                if at < len(text):
-                    self._escaped = text[at] == "\\"
-                    self._in_string = self._escaped
-                    self.done = not self._in_string and self.kind == '"'
-                    at += 1
-            elif self.kind == "scalar":
-                at = _end(_SCALAR, text, at)
-                self.done = at < len(text)
-                break
-            elif self.kind == '"':
-                self._in_string = True
-                at += 1
-            else:
-                at = _end(_IN_NEST[self.kind], text, at)
-                if at < len(text):
-                    self._in_string = text[at] == '"'
-                    if not self._in_string:
-                        self._depth += 1 if text[at] == self.kind else -1
-                        self.done = self._depth == 0
-                    at += 1
+            self.kind = "scalar"
+            if text[at] in '"{[':
+                self.kind = text[at]
+                self.nest = fast.Nest(self.kind)
+        if self.nest is not None:
+            at = self.nest.take(text, at)
+            self.done = self.nest.done
+            return at
+        match = _SCALAR.match(text, at)
+        at = match.end() if match is not None else at
+        self.done = at < len(text)
         return at
 
 
@@ -120,8 +103,3 @@ class StringArguments:
             return ""
         self._decodes = text.startswith(("{", "["))
         return text if self._decodes else "".join(self._raw)
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return match.end() if match is not None else at

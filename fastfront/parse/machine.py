@@ -4,19 +4,24 @@ The scanner looks through the text for the markers of the current state; what is
 From a marker that may open a call until the call's first argument all text is kept: if it turns out to be no call, it
 is text of the state where it began, so nothing is lost. White space: the content before, between and after calls is
 dropped if it is nothing else; other content keeps all of it. For the edges of reasoning the table has a rule.
+
+Once a state's text has begun it may go by: from there to the next marker it needs no machine (`stretch`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from fastfront import fast
-from fastfront.flow import CallArguments, CallEnd, CallStart, Content, Event, Reasoning
+from fastfront.flow import CallArguments, CallEnd, CallStart, Content, Event, Reasoning, TextEvent
 from fastfront.parse.arguments import Writer
 from fastfront.parse.edges import WHITE, Blank, Edge, Prefix
 from fastfront.parse.schema import Schemas
 from fastfront.parse.tables import CONTENT, REASONING, Field, Reader, Table, Think, blank
+
+_NO_THINK = Think()
 
 
 class Machine:
@@ -29,8 +34,7 @@ class Machine:
         in_reasoning: bool | None = None,
     ) -> None:
         self.table = table
-        self.schemas = Schemas(tools)
-        self.writer = Writer(self)
+        self._tools = tools
         #: The marker that is being acted on.
         self.marker = ""
         #: How many calls have begun.
@@ -41,14 +45,13 @@ class Machine:
         self.separators = {Field.CONTENT: "", Field.REASONING: ""}
         #: The fields that have text.
         self.told: set[Field] = set()
-        think = table.think or Think()
+        think = table.think or _NO_THINK
         self._think = think
         self._events: list[Event] = []
         self._scanners: dict[str, fast.Scanner] = {}
         self._reasoning_edge = Edge(think.lead, think.trail)
         self._prefix = Prefix(think.prefix)
         self._content_edge = Edge()
-        self._arguments_edge = Edge()
         self._blank = Blank()
         self._held: list[str] = []
         # An attempt: all text since the marker that opened it, and where that was.
@@ -66,6 +69,16 @@ class Machine:
         if in_reasoning is None:
             in_reasoning = think.begins
         self._enter(REASONING if in_reasoning and REASONING in table.states else table.entry)
+
+    @cached_property
+    def schemas(self) -> Schemas:
+        """What the tools' schemas say."""
+        return Schemas(self._tools)
+
+    @cached_property
+    def writer(self) -> Writer:
+        """Writes the arguments of formats that are no JSON; without it nothing here needs the collector."""
+        return Writer(self)
 
     def feed(self, text: str) -> list[Event]:
         """What is certain after this piece."""
@@ -96,6 +109,36 @@ class Machine:
             self._event(Content(self._blank.held()))
         events, self._events = self._events, []
         return events
+
+    def stretch(self) -> tuple[TextEvent, fast.Stretch] | None:
+        """The stretch of plain text that begins here, and the event, without text, that all of it makes.
+
+        None where each piece must be fed. What is held is the stretch's beginning and is forgotten: what of the text
+        does not go out is to be fed again.
+        """
+        if self._raw is not None or self._pending is not None:
+            return None
+        arguments = CallArguments(self.calls - 1, "")
+        if self.reader is not None:
+            nest = self.reader.nest if self._scanner is None else None
+            return (arguments, fast.Stretch(nest=nest)) if nest is not None else None
+        field = self._state.field
+        if field is Field.CONTENT and not self._blank.is_blank and not self.separators[field]:
+            return self._stretch(Content(""), self._content_edge)
+        if field is Field.REASONING and self._prefix.is_past and field in self.told and not self.separators[field]:
+            return self._stretch(Reasoning(""), self._reasoning_edge)
+        if field is Field.ARGUMENTS and self._said:
+            return self._stretch(arguments, self._arguments_edge)
+        if field is Field.VALUE and self.writer.streams:
+            return self._stretch(arguments, self.writer.edge, quoted=True)
+        return None
+
+    def _stretch(self, event: TextEvent, edge: Edge, quoted: bool = False) -> tuple[TextEvent, fast.Stretch] | None:
+        if not edge.is_past:
+            return None
+        begin = edge.let_go() + (self._scanner.finish() if self._scanner is not None else "")
+        markers = self.table.patterns.get(self._name)
+        return event, fast.Stretch(begin, markers, edge.trail, edge.once, quoted=quoted)
 
     def _is_cut_end(self, held: str) -> bool:
         """Whether the text that the scanner held is of a marker that would have told nothing."""

@@ -17,6 +17,7 @@ class Peek:
     def __init__(self, host: Machine, choices: Mapping[str, str]) -> None:
         self.failed = False
         self.to = ""
+        self.nest = None
         self._choices = choices
         self._held: list[str] = []
 

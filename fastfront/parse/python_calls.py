@@ -34,6 +34,7 @@ class PythonCalls:
     def __init__(self, host: Machine, bracketed: bool = True) -> None:
         self.failed = False
         self.to = ""
+        self.nest = None
         self._host = host
         self._bracketed = bracketed
         self._phase = self._open if bracketed else self._first

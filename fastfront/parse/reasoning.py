@@ -106,7 +106,10 @@ def reasoning_state(prompt: str, think: Think, thinking: bool | None = None) -> 
 
     A block that the prompt left open or closed in its last turn decides; then `thinking`, the request's switch.
     """
-    turn = max((at + len(mark) for mark in _TURNS if (at := prompt.rfind(mark)) >= 0), default=0)
+    turn = 0
+    for mark in _TURNS:
+        at = prompt.rfind(mark, turn)
+        turn = at + len(mark) if at >= 0 else turn
     start = max((prompt.rfind(mark, turn) for mark in think.start), default=-1)
     end = max((prompt.rfind(mark, turn) for mark in think.end), default=-1)
     if start > end and (turn or not _after(prompt, start, think.start)):

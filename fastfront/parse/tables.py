@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from fastfront.parse.edges import WHITE
 
 if TYPE_CHECKING:
-    from fastfront.fast import Patterns
+    from fastfront.fast import Nest, Patterns
     from fastfront.parse.machine import Machine
 
 #: The state in which text is content: every table has it. And the one in which it is reasoning.
@@ -51,6 +51,10 @@ class Reader(Protocol):
     failed: bool
     #: The state that follows, or "" for the one that the table says.
     to: str
+
+    @property
+    def nest(self) -> Nest | None:
+        """The JSON value that all text goes into as arguments until it ends; None while each piece must be read."""
 
     def feed(self, text: str) -> str | None:
         """None if all was taken; else the reader is done, and this is left over."""

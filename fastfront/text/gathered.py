@@ -20,7 +20,7 @@ class Gathered:
         self._text: list[str] = []
         self._ids: list[int] = []
         self._logprobs: list[Position] = []
-        self._positions = Positions(table, _top(sampling), prompt)
+        self._positions = Positions(table, _top(sampling), prompt if self.wants_logprobs else ())
         self._of_prompt = Positions(table, sampling.prompt_logprobs or 0)
         if sampling.prompt_logprobs is not None:
             self.prompt_logprobs = self._of_prompt.add(prompt[:1], None)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import msgpack
 
 
 class Owner:
@@ -73,6 +74,23 @@ def test_a_turn_is_one_chunk_and_one_write(fast: SimpleNamespace, pair: Any) -> 
     flusher.flush()
     assert outbox.pending() == 0
     assert owner.blocked == []
+
+
+def test_additions_are_counted(fast: SimpleNamespace) -> None:
+    """By hand and by a stream; so one can see that nothing came."""
+    flusher, router = fast.Flusher(), fast.Router()
+    outbox = fast.Outbox(flusher, Owner(), -1, 1 << 20, True)
+    outbox.raw(b"head")
+    assert outbox.appended == 0
+    outbox.append(b"a")
+    stream = fast.Stream(None, fast.Vocab([b"x"]))
+    stream.to_outbox(outbox, b"", b"<", [b">"], 1)
+    request_id = router.open(stream, "r")
+    for _ in range(3):
+        router.feed(msgpack.encode([0, [[request_id, [0], None, None, None, None, None]], None, 1.0]), 1.0)
+    assert outbox.appended == 4
+    flusher.flush()
+    assert outbox.appended == 4
 
 
 def test_without_chunks_and_without_a_socket(fast: SimpleNamespace) -> None:

@@ -133,9 +133,9 @@ def test_an_interval_joins_tokens(fast: SimpleNamespace) -> None:
     request_id = router.open(stream, "r")
     for n in range(7):
         feed(router, output(request_id, [65 + n]))
-    assert written(flusher, owner) == b'<open>data: "ABC"|data: "DEF"|'
+    assert written(flusher, owner) == b'<open>data: "A"|data: "BCD"|data: "EFG"|'
     (step,) = feed(router, output(request_id, [72], LENGTH)).steps
-    assert step.text == "GH"
+    assert step.text == "H"
 
 
 def test_stop_strings_end_a_stream_here(fast: SimpleNamespace) -> None:
@@ -324,9 +324,9 @@ def test_steps_keep_to_the_interval_but_for_rare_fields(fast: SimpleNamespace) -
     for n in range(8):
         row = [request_id, [65 + n], *rare[1:]] if n == 4 else output(request_id, [65 + n])
         counts += [(n, step.text, len(step.token_ids)) for step in feed(router, row).steps]
-    assert counts == [(2, "ABC", 3), (4, "DE", 2), (5, "F", 1)]
+    assert counts == [(0, "A", 1), (3, "BCD", 3), (4, "E", 1), (6, "FG", 2)]
     (step,) = feed(router, output(request_id, [], LENGTH)).steps
-    assert (step.text, list(step.token_ids)) == ("GH", [71, 72])
+    assert (step.text, list(step.token_ids)) == ("H", [72])
 
 
 def test_plain_streams_give_no_ids(fast: SimpleNamespace) -> None:

@@ -1,0 +1,67 @@
+// A stretch of text that no parser must see. The contract is in fastfront/fast/stretch.py.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "nest.hpp"
+#include "scan.hpp"
+
+namespace fastfront {
+
+class Stretch {
+ public:
+  // `markers` and `nest` may be null and must outlive this.
+  Stretch(const Patterns* markers, std::string_view trail, bool once, Nest* nest) : once_(once), nest_(nest) {
+    if (markers) scanner_.emplace(markers);
+    for (char c : trail) trail_[static_cast<uint8_t>(c)] = true;
+    if (nest_) told_ = *nest_;
+  }
+
+  // Takes a piece; false where a marker or the nest's end lies in it.
+  bool feed(std::string_view piece) {
+    text_.append(piece);
+    if (nest_) {
+      for (size_t at = 0; at < piece.size() && !nest_->done(); ++at) nest_->feed(static_cast<uint8_t>(piece[at]));
+      return !nest_->done();
+    }
+    return !scanner_ || scanner_->scan(piece, true).which < 0;
+  }
+
+  // What may go out now.
+  std::string_view certain() const {
+    size_t end = text_.size() - (scanner_ ? scanner_->held() : 0);
+    if (once_) {
+      if (end && trails(end)) --end;
+    } else {
+      while (end && trails(end)) --end;
+    }
+    return std::string_view(text_).substr(0, end);
+  }
+
+  // The first `size` bytes have gone out.
+  void taken(size_t size) {
+    text_.erase(0, size);
+    if (nest_) told_ = *nest_;
+  }
+
+  // Ends the stretch: all that has not gone out. The nest is set back to where that begins.
+  const std::string& end() {
+    if (nest_) *nest_ = *told_;
+    return text_;
+  }
+
+ private:
+  bool trails(size_t end) const { return trail_[static_cast<uint8_t>(text_[end - 1])]; }
+
+  std::optional<Scanner> scanner_;
+  std::array<bool, 256> trail_{};
+  bool once_;
+  Nest* nest_;
+  std::optional<Nest> told_;
+  std::string text_;
+};
+
+}  // namespace fastfront
