@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -34,8 +35,11 @@ def run(plan: Plan) -> int:
     import uvloop
 
     _raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_bench(plan))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_bench(plan))
+    except asyncio.CancelledError:  # by a signal
+        return 0
 
 
 async def _bench(plan: Plan) -> int:
@@ -49,6 +53,10 @@ async def _bench(plan: Plan) -> int:
     if plan.dry_run:
         print(_dry(load, tokenizer), end="")
         return 0
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):  # what raises in a callback of the loop would be lost there
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     now = datetime.now(UTC)
     about = _about(plan, now)
     bar = None if plan.no_bar else sys.stderr

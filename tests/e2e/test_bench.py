@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,19 @@ def figure(table: str, name: str) -> float:
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(
+    start: Start, fastfront: list[str], peers: Path, free_port: Callable[[], int], number: signal.Signals
+) -> None:
+    serving = serve(start, fastfront, peers, free_port, engine=("--step-ms", "50"))
+    words = ["--random-input-len", "8", "--random-output-len", "4000", "--num-prompts", "64", "--ignore-eos"]
+    client = start([*fastfront, "bench", "serve", "--base-url", serving.base, *words, "--max-concurrency", "8"])
+    client.wait_for(lambda: serving.ask("/load")[1] == {"server_load": 8}, "8 requests under way")
+    client.process.send_signal(number)
+    assert client.process.wait(60) == 0
+    serving.front.wait_for(lambda: serving.ask("/load")[1] == {"server_load": 0}, "the requests' end")
 
 
 SHORT = ("--random-input-len", "24", "--random-output-len", "6", "--num-prompts", "20")
