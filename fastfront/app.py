@@ -50,8 +50,7 @@ class App(Process):
         super().__init__(config, prepared, stop)
         self._config = config
         self._engines: Attachment | None = None
-        backend = (config.api.structured_outputs_config or {}).get("backend") or "auto"
-        self._checker = Checker(env.regex_compilation_timeout(), backend=str(backend))
+        self._checker = Checker(env.regex_compilation_timeout(), backend=grammar_backend(config))
 
     async def start(self) -> None:
         """Attaches the engines, loads the model's files while they start, and, once all are ready, listens."""
@@ -114,6 +113,13 @@ class App(Process):
     def _still_dead(self) -> None:
         if self._engines is not None and self._engines.link.dead is not None:
             self._fail(StartError(str(self._engines.link.dead)))
+
+
+def grammar_backend(config: Config) -> str:
+    """What constraints must suit: the backend that the engine is set to; the built-in one has xgrammar alone."""
+    said = (config.api.structured_outputs_config or {}).get("backend") or "auto"
+    built_in = isinstance(config.engine, EngineConfig) and config.engine.kind == "torch"
+    return "xgrammar" if built_in else str(said)
 
 
 def holds_budgets(config: Config, reasoning: str | None) -> bool:

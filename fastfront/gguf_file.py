@@ -6,8 +6,10 @@ Format: magic, version, counts; key, type and value of each value; name, shape, 
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +22,13 @@ VERSIONS = (2, 3)
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS, _MAX_DEPTH = 4, 4
+#: What those values must be that are read as they are, if they are there; of a list, its first item.
+_TYPES: dict[str, tuple[type, type | tuple[type, ...] | None]] = {
+    "general.architecture": (str, None), "split.count": (int, None), "split.no": (int, None),
+    "tokenizer.ggml.model": (str, None), "tokenizer.ggml.eos_token_id": (int, None),
+    "tokenizer.ggml.tokens": (list, str), "tokenizer.ggml.merges": (list, str),
+    "tokenizer.ggml.token_type": (list, int), "tokenizer.ggml.scores": (list, (int, float)),
+}  # fmt: skip
 
 
 class GgufTensor(NamedTuple):
@@ -84,6 +93,7 @@ class _Header:
         for _ in range(value_count):
             key = self._string()
             values[key] = self._value(self._number("I"))
+        _check_types(values)
         tensors = [self._tensor() for _ in range(tensor_count)]
         align = values.get("general.alignment", 32)
         if not isinstance(align, int) or align < 1:
@@ -134,7 +144,17 @@ class _Header:
 
     def _tensor(self) -> GgufTensor:
         name, dimensions = self._string(), self._number("I")
-        if dimensions > _MAX_DIMENSIONS:
+        if not 1 <= dimensions <= _MAX_DIMENSIONS:
             raise ValueError(f"the tensor {name} has {dimensions} dimensions")
         shape = tuple(int(self._number("Q")) for _ in range(dimensions))
+        if not 1 <= math.prod(shape) <= sys.maxsize:
+            raise ValueError(f"the tensor {name} has the shape {list(shape[::-1])}")
         return GgufTensor(name, shape[::-1], int(self._number("I")), int(self._number("Q")))
+
+
+def _check_types(values: dict[str, Any]) -> None:
+    for key, (kind, item) in _TYPES.items():
+        value = values.get(key)
+        wrong = key in values and not isinstance(value, kind)
+        if wrong or (item is not None and value and not isinstance(value[0], item)):
+            raise ValueError(f"its {key} is not of the type {kind.__name__}, or its items are of a wrong one")

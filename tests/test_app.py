@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fastfront.app import holds_budgets, tell_engine
+from fastfront.app import grammar_backend, holds_budgets, tell_engine
 from fastfront.cli.build import serve_config
 from fastfront.config import EngineConfig
 
@@ -50,3 +50,16 @@ def test_engines_from_outside_are_told_nothing() -> None:
 )
 def test_who_holds_thinking_budgets(line: str, parser: str | None, holds: bool) -> None:
     assert holds_budgets(serve_config(line.split()), parser) == holds
+
+
+@pytest.mark.parametrize(
+    ("line", "backend"),
+    [
+        ("m --engine vllm", "auto"),
+        ('m --engine vllm --structured-outputs-config {"backend":"guidance"}', "guidance"),
+        ("m --engine torch", "xgrammar"),
+        ("m --data-parallel-size-local 0", "auto"),
+    ],
+)
+def test_constraints_are_checked_for_the_engine_that_gets_them(line: str, backend: str) -> None:
+    assert grammar_backend(serve_config(line.split())) == backend

@@ -271,6 +271,7 @@ def test_a_chat() -> None:
         ({"repetition_penalty": 1.1}, "repetition_penalty"),
         ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"length_penalty": float("inf")}, "length_penalty"),
         ({"prompt_logprobs": 1}, "prompt_logprobs"),
     ],
 )

@@ -64,12 +64,34 @@ TEXT = struct.pack("<Q", 1) + b"k"
         (HEAD + struct.pack("<QQ", 0, 1) + struct.pack("<Q", 1) + b"\xff" + struct.pack("<I", 0) + b"x", "damaged"),
         (HEAD + struct.pack("<QQ", 0, 1) + TEXT + b"".join(struct.pack("<IQ", 9, 1) for _ in range(8)), "lists"),
         (HEAD + struct.pack("<QQ", 1, 0) + TEXT + struct.pack("<I", 9) + bytes(99), "the tensor k has 9 dimensions"),
+        (HEAD + struct.pack("<QQ", 1, 0) + TEXT + struct.pack("<I", 0) + bytes(99), "the tensor k has 0 dimensions"),
+        (HEAD + struct.pack("<QQ", 1, 0) + TEXT + struct.pack("<IQQ", 2, 4, 0) + bytes(99), r"the shape \[0, 4\]"),
+        (HEAD + struct.pack("<QQ", 1, 0) + TEXT + struct.pack("<IQQ", 2, 1 << 32, 1 << 32) + bytes(99), "the shape"),
     ],
 )
 def test_what_is_none(tmp_path: Path, data: bytes, says: str) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(data)
     with pytest.raises(StartError, match=says):
+        read_gguf(path)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("tokenizer.ggml.tokens", "x"),
+        ("tokenizer.ggml.tokens", [1, 2]),
+        ("tokenizer.ggml.merges", [1]),
+        ("tokenizer.ggml.token_type", "x"),
+        ("tokenizer.ggml.model", [1]),
+        ("tokenizer.ggml.eos_token_id", "x"),
+        ("split.count", "x"),
+        ("split.no", 0.5),
+    ],
+)
+def test_values_of_a_wrong_type(tmp_path: Path, key: str, value: Any) -> None:
+    path = write_gguf(tmp_path / "m.gguf", {**byte_level_values(), key: value})
+    with pytest.raises(StartError, match=rf"cannot read the GGUF file .*: its {key} is not of the type"):
         read_gguf(path)
 
 

@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(STAGES, BASE),
     # A client: nothing of the server's, not even its stages.
     "load": {"errors"},
-    "pipeline": BASE | STAGES,
+    "choice": BASE | STAGES,
+    "pipeline": BASE | STAGES | {"choice"},
     "beams": BASE,
     "api": BASE | {"beams", "pipeline"},
     "process": BASE | {"http", "prompt", "text", "parse", "api"},

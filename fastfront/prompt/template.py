@@ -126,6 +126,10 @@ class ChatTemplate:
         """The same by jinja2 alone."""
         try:
             return self._compiled.render(variables)
+        except RecursionError:
+            raise RequestError(
+                "The chat template, the messages or the tools are nested too deeply.", param="messages"
+            ) from None
         except Exception as error:  # a template may fail in any way that Python code can
             raise RequestError(reason(error)) from error
 

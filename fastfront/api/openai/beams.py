@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from fastfront.api.openai.fields import GenerationFields
@@ -13,14 +15,17 @@ from fastfront.errors import RequestError, UnsupportedError
 #: of the prompt, and a search over the engine's log-probabilities has no means for it.
 _CANNOT = (
     "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids", "bad_words",
-    "min_tokens", "stop", "stop_token_ids", "structured_outputs", "repetition_detection", "thinking_token_budget",
+    "min_tokens", "stop", "stop_token_ids", "repetition_detection", "thinking_token_budget",
     "prompt_logprobs",
 )  # fmt: skip
 _NEUTRAL = {"repetition_penalty": 1.0}
 
 
-def beam_options(state: ApiState, body: GenerationFields, width: int) -> BeamOptions | None:
-    """How to search, None where the request asks for no beams; RequestError, or UnsupportedError that names a field."""
+def beam_options(state: ApiState, body: GenerationFields, width: int, constrained_by: str) -> BeamOptions | None:
+    """How to search, None where the request asks for no beams; RequestError, or UnsupportedError that names a field.
+
+    `constrained_by` is the field that `body.structured_outputs` comes from.
+    """
     if not body.use_beam_search:
         return None
     if body.logprob_token_ids:
@@ -37,15 +42,19 @@ def beam_options(state: ApiState, body: GenerationFields, width: int) -> BeamOpt
             value=2 * width,
             limit=most,
         )
-    _refuse(body)
+    if not math.isfinite(body.length_penalty):
+        value = body.length_penalty
+        raise RequestError(f"length_penalty must be a finite number, got {value}.", param="length_penalty", value=value)
+    _refuse(body, constrained_by)
     return BeamOptions(width, body.length_penalty, body.ignore_eos, body.include_stop_str_in_output, info.eos_token_id)
 
 
-def _refuse(body: GenerationFields) -> None:
+def _refuse(body: GenerationFields, constrained_by: str) -> None:
+    if body.structured_outputs is not None or (body.response_format or {}).get("type", "text") != "text":
+        message = f"A constraint by `{constrained_by}` is not supported with beam search."
+        raise UnsupportedError(message, param=constrained_by)
     defaults = {field.name: field.default for field in msgspec.structs.fields(GenerationFields)}
     for name in _CANNOT:
         value = getattr(body, name)
         if value and value != defaults[name] and value != _NEUTRAL.get(name):
             raise UnsupportedError(f"`{name}` is not supported with beam search.", param=name)
-    if (body.response_format or {}).get("type", "text") != "text":
-        raise UnsupportedError("`response_format` is not supported with beam search.", param="response_format")

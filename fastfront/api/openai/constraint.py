@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -49,8 +50,7 @@ def constraint(structured: StructuredOutputs | None, response_format: dict[str, 
             "structured_outputs needs exactly one of " + ", ".join(KINDS) + f"; this has {len(wanted)}.",
             param="response_format" if override else "structured_outputs",
         )
-    ((kind, value),) = wanted.items()
-    _check(kind, value)
+    check(wanted, "response_format" if override else "structured_outputs")
     result: dict[str, Any] = dict(wanted)
     if structured is not None:
         result.update({name: option for name in OPTIONS if (option := getattr(structured, name))})
@@ -106,32 +106,47 @@ def _tag(response_format: dict[str, Any]) -> str:
     )
     if not legacy and not isinstance(response_format.get("format"), dict):
         raise RequestError("Invalid response_format structural_tag specification.", param="response_format")
+    _check_json("structural_tag", response_format, "response_format")
     return json.dumps(response_format)
 
 
-def _check(kind: str, value: Any) -> None:
-    """Refuses what would only fail in the engine."""
+def check(constraint: Mapping[str, Any], field: str) -> None:
+    """RequestError, with the `field` that the one constraint comes from, for what would only fail in the engine."""
+    ((kind, value),) = constraint.items()
     if kind == "json_object" and value is False:
-        raise _bad("json_object must be true if it is set")
+        raise _bad(field, "json_object must be true if it is set")
     if kind == "choice" and not value:
-        raise _bad("choice cannot be an empty list")
+        raise _bad(field, "choice cannot be an empty list")
     if kind in ("grammar", "json", "structural_tag") and isinstance(value, str) and not value.strip():
-        raise _bad(f"{kind} cannot be an empty string")
+        raise _bad(field, f"{kind} cannot be an empty string")
     if kind == "regex" and "\0" in value:
-        raise _bad("regex cannot have a NUL character")
+        raise _bad(field, "regex cannot have a NUL character")
     if kind in ("json", "structural_tag"):
-        _check_json(kind, value)
+        _check_json(kind, value, field)
 
 
-def _check_json(kind: str, value: str | dict[str, Any]) -> None:
+def _check_json(kind: str, value: str | dict[str, Any], field: str) -> None:
     try:
         document = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        raise _bad(f"{kind} is not valid JSON") from None
-    limit = MAX_NESTING + (TAG_NESTING if kind == "structural_tag" else 0)
-    if _depth_exceeds(document, limit):
-        raise _bad(f"{kind} is nested too deeply: objects and arrays may nest at most {MAX_NESTING} levels")
-    check_64_bits(document, "structured_outputs")
+    except ValueError:
+        raise _bad(field, f"{kind} is not valid JSON") from None
+    except RecursionError:
+        raise too_deep(field, kind) from None
+    if _depth_exceeds(document, _nesting(kind)):
+        raise too_deep(field, kind)
+    check_64_bits(document, field)
+
+
+def too_deep(field: str, kind: str) -> RequestError:
+    """The error for a constraint that nests further than the engine's compilers can follow."""
+    what = f"the {kind} that holds the calls" if field == "tools" else kind
+    limit = _nesting(kind)
+    message = f"{field}: {what} is nested too deeply: objects and arrays may nest at most {limit} levels."
+    return RequestError(message, param=field, limit=limit)
+
+
+def _nesting(kind: str) -> int:
+    return MAX_NESTING + (TAG_NESTING if kind == "structural_tag" else 0)
 
 
 def _depth_exceeds(document: Any, limit: int) -> bool:
@@ -148,5 +163,5 @@ def _depth_exceeds(document: Any, limit: int) -> bool:
     return True
 
 
-def _bad(what: str) -> RequestError:
-    return RequestError(f"structured_outputs: {what}.", param="structured_outputs")
+def _bad(field: str, what: str) -> RequestError:
+    return RequestError(f"{field}: {what}.", param=field)

@@ -25,6 +25,8 @@ KINDS = ("json", "regex", "grammar", "structural_tag")
 #: What vLLM's structured_outputs_config may say.
 BACKENDS = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
 CHILDREN = 2
+#: How long a constraint that could not be checked in time is refused unseen (s).
+REFUSED_S = 60.0
 _KEPT = 1024
 #: Libraries repeat what they were given.
 _SHOWN = 500
@@ -89,14 +91,22 @@ class Checker:
         try:
             answer = await self._ask({"kind": kind, "text": text, "backend": self._backend})
         except TimeoutError:
-            return Verdict("", f"it takes longer than {self._seconds:g} seconds to compile")
+            return self._refuse(key, f"it takes longer than {self._seconds:g} seconds to compile")
         except ChildError:
-            return Verdict("", "it takes too much memory or nests too deeply to compile")
+            return self._refuse(key, "it takes too much memory or nests too deeply to compile")
         except OSError as error:
             log.warning("constraints are not checked: %s", error)
             # the engine must see for itself
             return Verdict("xgrammar" if self._is_auto else self._backend)
-        verdict = self._known[key] = Verdict(answer.get("backend", ""), answer.get("problem", "")[:_SHOWN])
+        return self._keep(key, Verdict(answer.get("backend", ""), answer.get("problem", "")[:_SHOWN]))
+
+    def _refuse(self, key: bytes, problem: str) -> Verdict:
+        """What cost a process its time or its life is not tried again at once; later, on a quieter machine, it is."""
+        asyncio.get_running_loop().call_later(REFUSED_S, self._known.pop, key, None)
+        return self._keep(key, Verdict("", problem))
+
+    def _keep(self, key: bytes, verdict: Verdict) -> Verdict:
+        self._known[key] = verdict
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
         return verdict

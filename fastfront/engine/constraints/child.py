@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 from typing import Any
 
@@ -14,7 +15,11 @@ _START = "import sys; sys.path[:] = sys.argv[2:]; from fastfront.engine.constrai
 
 
 class ChildError(Exception):
-    """The process died of what it was asked."""
+    """The process died of what it was asked; `code` is its exit code, or the negative number of a signal."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__(f"the process ended with {code}")
+        self.code = code
 
 
 class Child:
@@ -27,13 +32,20 @@ class Child:
     async def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The answer. TimeoutError, ChildError: the process is gone then; OSError: it does not start."""
         try:
+            return await self._ask(job, seconds)
+        except ChildError as error:
+            if error.code != -signal.SIGKILL:
+                raise
+        return await self._ask(job, seconds)  # somebody killed it, perhaps before it was asked
+
+    async def _ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+        try:
             into, out = await self._ready()
             message = json.dumps(job).encode()
             into.write(len(message).to_bytes(8, "big") + message)
             answer: dict[str, Any] = await asyncio.wait_for(_read(out), seconds or None)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            await self.close()
-            raise ChildError from error
+            raise ChildError(await self.close()) from error
         except BaseException:  # of a cancelled question an answer would stay in the pipe
             await self.close()
             raise
@@ -55,14 +67,14 @@ class Child:
         assert self._process.stdout is not None
         return self._process.stdin, self._process.stdout
 
-    async def close(self) -> None:
-        """Ends the process."""
+    async def close(self) -> int | None:
+        """Ends the process; what it ended with, if there was one."""
         process, self._process = self._process, None
         if process is None:
-            return
+            return None
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+        return await process.wait()
 
 
 async def _read(out: asyncio.StreamReader) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def schema_problem(schema: Any, root: Any = None) -> str | None:
     pattern, reference = schema.get("pattern"), schema.get("$ref")
     if isinstance(pattern, str) and is_no_regex(pattern) and not _UNKNOWN.search(pattern):
         return f"the pattern {pattern!r} is no regular expression"
-    if isinstance(reference, str) and (found := _reference_problem(root, reference)) is not None:
+    if isinstance(reference, str) and (found := _problem(root, reference, set())) is not None:
         return found
     for low, high in _BOUNDS:
         least, most = schema.get(low), schema.get(high)
@@ -104,10 +104,11 @@ _VALUES = ("const", "enum", "default", "examples")
 def circle(document: Any) -> str | None:
     """Why a reference in a schema says nothing, because it leads only to itself: no engine can begin with it."""
     pending = [document]
+    good: set[str] = set()
     while pending:
         node = pending.pop()
         if isinstance(node, dict):
-            if isinstance(node.get("$ref"), str) and (found := _reference_problem(document, node["$ref"])) is not None:
+            if isinstance(node.get("$ref"), str) and (found := _problem(document, node["$ref"], good)) is not None:
                 return found
             pending += [value for key, value in node.items() if key not in _VALUES]
         elif isinstance(node, list):
@@ -115,11 +116,14 @@ def circle(document: Any) -> str | None:
     return None
 
 
-def _reference_problem(root: Any, reference: str) -> str | None:
-    """Why a reference within a document leads to no schema; None for one that does, or that leads out of it."""
+def _problem(root: Any, reference: str, good: set[str]) -> str | None:
+    """Why a reference within a document leads to no schema; None for one that does, or that leads out of it.
+
+    `good` has those that are known to lead somewhere; what is found out is added.
+    """
     seen: set[str] = set()
     following: Any = reference
-    while isinstance(following, str) and (following == "#" or following.startswith("#/")):
+    while isinstance(following, str) and (following == "#" or following.startswith("#/")) and following not in good:
         if following in seen:
             return f"the reference {reference!r} leads only to itself"
         seen.add(following)
@@ -127,6 +131,7 @@ def _reference_problem(root: Any, reference: str) -> str | None:
         if target is _NOWHERE:
             return f"Pointer {following[1:]!r} does not exist"
         following = target.get("$ref") if isinstance(target, dict) else None
+    good |= seen
     return None
 
 

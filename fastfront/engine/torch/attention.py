@@ -30,6 +30,18 @@ class Group:
     mask: Tensor | None
 
 
+@dataclass(slots=True, frozen=True)
+class Cache:
+    """The keys and values of all layers; `whole` is [2 * layers, blocks * kv_heads, block_size * head_dim]."""
+
+    whole: Tensor
+    layers: tuple[LayerCache, ...]
+
+    def clear(self, rows: Tensor) -> None:
+        """Zeroes rows of every layer."""
+        self.whole.index_fill_(1, rows, 0.0)
+
+
 @dataclass(slots=True)
 class LayerCache:
     """What one layer keeps of all tokens; see above for the shapes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ FAMILIES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
 }
+#: Far more than any model has: a wrong number must not become a list of that many.
+MAX_LAYERS = 10_000
 DTYPES = ("float32", "float16", "bfloat16")
 
 T = TypeVar("T")
@@ -46,7 +48,7 @@ class Config(msgspec.Struct):
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_hidden_layers: int
+    num_hidden_layers: Annotated[int, msgspec.Meta(le=MAX_LAYERS)]
     num_attention_heads: int
     num_key_value_heads: int | None = None
     head_dim: int | None = None

@@ -70,6 +70,11 @@ def free_memory(device: torch.device) -> int:
     return min([_available(), *_left_by_cgroups()])
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Whether something failed for want of memory, on whatever device."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
 def total_memory(device: torch.device) -> int:
     """Bytes of a CUDA device's memory."""
     return int(torch.cuda.mem_get_info(device)[1])

@@ -20,6 +20,7 @@ from fastfront.engine.rank.parts import Parts
 from fastfront.engine.rank.request import Add
 from fastfront.engine.torch import logprobs
 from fastfront.engine.torch.batch import Batch
+from fastfront.engine.torch.device import out_of_memory
 from fastfront.engine.torch.guided import Guided
 from fastfront.engine.torch.kv import BlockPool
 from fastfront.engine.torch.request import Limits, RefusedError, Request, admit
@@ -363,8 +364,3 @@ def _batch(works: Sequence[Work]) -> tuple[Batch, list[int], list[range | None]]
             sampled.append(len(rows))
             rows.append(start + count - 1)
     return batch, sampled, prompts
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Whether a step failed for want of memory, on whatever device."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

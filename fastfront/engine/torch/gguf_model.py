@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def _shape(head: GgufFile, names: set[str], vocab_size: int, divisors: Tensor | 
 
     def number(key: str, default: float | None = None) -> Any:
         value = head.of_model(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise StartError(f"{where}: {head.architecture}.{key} is {value!r}: a number is needed")
         return value
 
@@ -154,6 +155,8 @@ def _shape(head: GgufFile, names: set[str], vocab_size: int, divisors: Tensor | 
     require(number("attention.value_length", head_dim), [head_dim], "attention.value_length", where)
     require(number("rope.dimension_count", head_dim), [head_dim], "rope.dimension_count", where)
     layers = int(number("block_count"))
+    if layers > len(names):
+        raise StartError(f"{where}: {head.architecture}.block_count is {layers}: more than it has tensors")
     window = int(number("attention.sliding_window", 0)) or None
     end = head.values.get("tokenizer.ggml.eos_token_id")
     first = "model.layers.0."

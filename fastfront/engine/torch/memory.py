@@ -7,7 +7,7 @@ import mmap
 
 import torch
 
-from fastfront.engine.torch.attention import LayerCache
+from fastfront.engine.torch.attention import Cache, LayerCache
 from fastfront.engine.torch.device import free_memory, total_memory
 from fastfront.engine.torch.settings import RunnerSettings
 from fastfront.engine.torch.shape import Shape
@@ -60,12 +60,21 @@ def cache_size(
     if held < length and (settings.max_model_len is not None or held < size):
         raise StartError(
             f"too little memory: the KV cache has room for {max(0, held)} tokens and one sequence may have {length} "
-            f"({_gib(free)} are free on {device}): lower --max-model-len, or free memory"
+            f"({_gib(free)} are free on {device}, {_limit(settings)}): lower --max-model-len, raise that, or free some"
         )
     if held < length:
-        log.warning("sequences are limited to %d tokens of the model's %d: no more fit in memory", held, length)
+        log.warning(
+            "sequences are limited to %d tokens of the model's %d: no more fit with %s", held, length, _limit(settings)
+        )
     log.info("the KV cache holds %d tokens in %s", held, _gib(blocks * block_bytes))
     return blocks, min(length, held)
+
+
+def _limit(settings: RunnerSettings) -> str:
+    """What of the settings keeps the cache from being larger."""
+    if settings.num_gpu_blocks_override is not None:
+        return f"--num-gpu-blocks-override {settings.num_gpu_blocks_override}"
+    return f"--gpu-memory-utilization {settings.gpu_memory_utilization:g}"
 
 
 def _room(settings: RunnerSettings, device: torch.device, free: int) -> int:
@@ -84,9 +93,7 @@ def working_bytes(shape: Shape, settings: RunnerSettings, dtype: torch.dtype, le
     return settings.max_num_batched_tokens * (token + mask) + settings.max_num_seqs * logits
 
 
-def make_cache(
-    shape: Shape, blocks: int, block_size: int, device: torch.device, dtype: torch.dtype
-) -> list[LayerCache]:
+def make_cache(shape: Shape, blocks: int, block_size: int, device: torch.device, dtype: torch.dtype) -> Cache:
     """A cache of zeros: what is masked is multiplied by 0, so it must be finite."""
     size = (2 * shape.num_layers, blocks * shape.num_kv_heads, block_size * shape.head_dim)
     count = size[0] * size[1] * size[2]
@@ -99,7 +106,7 @@ def make_cache(
     except (OSError, MemoryError, torch.OutOfMemoryError) as error:
         raise StartError(f"too little memory for a KV cache of {_gib(count * dtype.itemsize)}: {error}") from error
     halves = whole.unbind()
-    return [LayerCache(keys, values) for keys, values in zip(halves[::2], halves[1::2], strict=True)]
+    return Cache(whole, tuple(LayerCache(*pair) for pair in zip(halves[::2], halves[1::2], strict=True)))
 
 
 def _gib(count: int) -> str:

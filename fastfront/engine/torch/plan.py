@@ -61,6 +61,21 @@ class Planner:
             groups={window: list(self._groups(sequences, window, blocks)) for window in self.windows},
         )
 
+    def begun(self, batch: Batch) -> Tensor | None:
+        """Rows of the cache of the blocks that this step begins and does not fill; None: there are none.
+
+        Whoever had them before may have left what is not finite behind the new tokens, where a mask is no protection.
+        """
+        blocks = []
+        for count, context, table in zip(batch.query_lens, batch.context_lens, batch.block_tables, strict=True):
+            full, more = divmod(context + count, self.block_size)
+            if more and full * self.block_size >= context:
+                blocks.append(table[full])
+        if not blocks:
+            return None
+        rows = torch.tensor(blocks)[:, None] * self.kv_heads + torch.arange(self.kv_heads)
+        return rows.flatten().to(self.device)
+
     def _put(self, numbers: Sequence[int]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64).to(self.device)
 

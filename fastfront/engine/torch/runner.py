@@ -10,10 +10,10 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from fastfront.engine.torch.attention import LayerCache
+from fastfront.engine.torch.attention import Cache
 from fastfront.engine.torch.batch import Batch
 from fastfront.engine.torch.checkpoint import open_checkpoint
-from fastfront.engine.torch.device import choose_device, choose_dtype, limit_threads
+from fastfront.engine.torch.device import choose_device, choose_dtype, limit_threads, out_of_memory
 from fastfront.engine.torch.graphs import Graphs
 from fastfront.engine.torch.memory import cache_size, check_weights, make_cache
 from fastfront.engine.torch.model import Decoder
@@ -46,7 +46,7 @@ class Runner:
             limit_threads()
         self._settings = settings
         self._model: Decoder | None = None
-        self._cache: list[LayerCache] = []
+        self._cache: Cache | None = None
         self._graphs: Graphs | None = None
         self._shape = self._load(progress)
         self.vocab_size = self._shape.vocab_size
@@ -66,6 +66,9 @@ class Runner:
 
         The tensor is the caller's to change until the next run. Running a batch again gives the same.
         """
+        begun = self._planner.begun(batch)
+        if begun is not None and self._cache is not None:
+            self._cache.clear(begun)
         if self._graphs is not None:
             logits = self._graphs.run(batch)
             if logits is not None:
@@ -74,7 +77,7 @@ class Runner:
 
     def sleep(self, level: int = 1) -> None:
         """Gives the cache and the weights back; the files are the copy that either level (1, 2) wakes from."""
-        self._model, self._cache, self._graphs = None, [], None
+        self._model, self._cache, self._graphs = None, None, None
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -83,7 +86,7 @@ class Runner:
         """Takes `weights`, `kv_cache` or, with None, both again, the cache empty; StartError as at the start."""
         if self._model is None and (tags is None or "weights" in tags):
             self._load(None)
-        if not self._cache and (tags is None or "kv_cache" in tags):
+        if self._cache is None and (tags is None or "kv_cache" in tags):
             self._make_cache()
 
     def _load(self, progress: Progress | None) -> Shape:
@@ -96,8 +99,13 @@ class Runner:
             self._model = Decoder(
                 Weights(checkpoint, self.device, self.dtype, progress), _length(shape, self._settings)
             )
-        except torch.OutOfMemoryError as error:
-            raise StartError(f"too little memory on {self.device} for the weights: {error}") from error
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            raise StartError(
+                f"too little memory on {self.device} for the weights, or for positions up to the length of a sequence "
+                f"(--max-model-len lowers it): {error}"
+            ) from error
         finally:
             checkpoint.close()
         log.info(
@@ -113,9 +121,9 @@ class Runner:
             self._graphs = Graphs(self._planner, self._compute, self.num_blocks)
 
     def _compute(self, plan: Plan) -> Tensor:
-        if self._model is None or not self._cache:
+        if self._model is None or self._cache is None:
             raise RuntimeError("the model sleeps")
-        return self._model(plan, self._cache)
+        return self._model(plan, self._cache.layers)
 
 
 def _length(shape: Shape, settings: RunnerSettings) -> int:

@@ -71,6 +71,13 @@ class Shape:
         for name in (*sizes, "head_dim", "max_length"):
             if getattr(self, name) < 1:
                 raise StartError(f"the model's configuration says {name} = {getattr(self, name)}: it must be positive")
+        if not self.rope.theta > 0:
+            raise StartError(f"the model's configuration says rope_theta = {self.rope.theta}: it must be positive")
+        if len(self.windows) != self.num_layers or any(window is not None and window < 1 for window in self.windows):
+            raise StartError(
+                f"the model's configuration gives {len(self.windows)} of {self.num_layers} layers a kind, or a sliding "
+                "window without a token"
+            )
         if self.num_heads % self.num_kv_heads:
             raise StartError(
                 f"the model's {self.num_heads} attention heads cannot share {self.num_kv_heads} key-value heads"

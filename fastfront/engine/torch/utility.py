@@ -23,7 +23,7 @@ class Sleeper(Protocol):
     """What gives memory back and takes it again: runner.Runner."""
 
     def sleep(self, level: int) -> None:
-        """Gives up the cache and moves the weights out of the device's memory (1) or drops them (2)."""
+        """Gives up the cache and the weights; `level` 1 or 2, which may differ in whence they come back."""
 
     def wake(self, tags: list[str] | None) -> None:
         """Undoes that for `weights`, `kv_cache` or, with None, both."""
@@ -77,7 +77,8 @@ class Methods:
             for message in self._engine.abort_all():
                 self._send(message)
         self._scheduler.paused = True
-        self._scheduler.frozen = mode == "keep"
+        # While it sleeps, what was preempted must not go on, however it is paused now.
+        self._scheduler.frozen = mode == "keep" or bool(self._asleep)
 
         def finish() -> None:
             if clear_cache:

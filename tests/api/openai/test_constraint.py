@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from fastfront.api.openai.constraint import constraint
+from fastfront.errors import RequestError
 from tests.api.fakes import Client
 
 SCHEMA = {"type": "object"}
@@ -18,6 +20,11 @@ def nested(levels: int) -> dict[str, Any]:
     for _ in range(levels - 1):
         document = {"a": document}
     return document
+
+
+def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
+    """A response_format."""
+    return {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
 
 
 @pytest.mark.parametrize(
@@ -95,6 +102,8 @@ def test_structural_tag(client: Client, tag: dict[str, Any]) -> None:
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, "response_format"),
         ({"response_format": {"type": "structural_tag"}}, "response_format"),
         ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "response_format"),
+        ({"response_format": schema_format(nested(66))}, "response_format"),
+        ({"response_format": schema_format({"maximum": 2**64})}, "response_format"),
     ],
 )
 def test_refused(client: Client, body: dict[str, Any], param: str) -> None:
@@ -105,3 +114,9 @@ def test_refused(client: Client, body: dict[str, Any], param: str) -> None:
 
 def test_deep_enough(client: Client) -> None:
     assert client.complete(structured_outputs={"json": nested(64)}).status == 200
+
+
+def test_a_tag_that_nests_further_than_python_can_follow() -> None:
+    with pytest.raises(RequestError, match="structural_tag is nested too deeply") as caught:
+        constraint(None, {"type": "structural_tag", "format": nested(5000)})
+    assert caught.value.param == "response_format"

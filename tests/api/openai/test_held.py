@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fastfront.api.openai.chat.prepare import prepare
+from fastfront.api.openai.chat.request import ChatRequest
+from fastfront.api.openai.tools import Function, Tool
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState, Limits
 from fastfront.config import ApiConfig
+from fastfront.errors import RequestError, UnsupportedError
 from fastfront.fast import Router
 from fastfront.flow import HttpRequest
 from fastfront.parse.counting import Counting
@@ -119,6 +124,31 @@ def test_strict_tools_beside_a_format() -> None:
     _, request = chat("{}", "hermes", tools=[strict], response_format={"type": "json_object"})
     calls, answer = json.loads(held(request)["structural_tag"])["format"]["elements"]
     assert (calls["type"], answer["json_schema"]) == ("tags_with_separator", {"type": "object"})
+
+
+def deep(levels: int) -> dict[str, Any]:
+    """Parameters whose objects lie in each other."""
+    document: dict[str, Any] = {"type": "string"}
+    for _ in range(levels):
+        document = {"items": document}
+    return document
+
+
+@pytest.mark.parametrize("levels", [100, 5000])
+@pytest.mark.parametrize("tool", ["hermes", "mistral"])
+def test_parameters_that_nest_too_deeply_are_told_of_as_tools(tool: str, levels: int) -> None:
+    function = Function(name="f", parameters=deep(levels), strict=True)
+    body = ChatRequest(messages=[], tools=[Tool(function=function)], tool_choice="required")
+    state: Any = SimpleNamespace(preparation=Preparation(tool, None, lambda text: None))
+    with pytest.raises(RequestError, match=r"tools: .* is nested too deeply") as caught:
+        prepare(state, body)
+    assert caught.value.param == "tools"
+
+
+def test_calls_that_are_held_go_with_no_beams() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        chat("x", "hermes", tools=[WEATHER], tool_choice="required", use_beam_search=True, n=2)
+    assert caught.value.param == "tools"
 
 
 def test_a_format_in_harmony_leaves_room_for_the_analysis() -> None:

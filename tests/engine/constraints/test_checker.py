@@ -203,25 +203,50 @@ def test_what_takes_too_long_is_ended() -> None:
         with pytest.raises(RequestError, match="longer than"):
             await checker.check({"grammar": slow}, "f")
         checker._seconds = 30.0
+        for child in checker._children:
+            await child.close()
+        with pytest.raises(RequestError, match="longer than"):  # which no process was asked
+            await checker.check({"grammar": slow}, "f")
+        assert all(child._process is None for child in checker._children)
         assert (await checker.check({"regex": "b"}, "f"))["_backend"] == "xgrammar"
 
     use(work)
 
 
+async def stopped(checker: Checker) -> list[int]:
+    """Processes of a checker that has some, which answer no more."""
+    await checker.check({"regex": "a"}, "f")
+    found = [child._process.pid for child in checker._children if child._process is not None]
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    return found
+
+
 def test_a_process_that_dies_is_replaced() -> None:
     async def work(checker: Checker) -> None:
-        await checker.check({"regex": "a"}, "f")
-        for child in checker._children:
-            if child._process is not None:
-                os.kill(child._process.pid, signal.SIGSTOP)
+        pids = await stopped(checker)
         waiting = asyncio.ensure_future(checker.check({"regex": "b"}, "f"))
         await asyncio.sleep(0)  # it is being asked
-        for child in checker._children:
-            if child._process is not None:
-                child._process.kill()
+        for pid in pids:
+            os.kill(pid, signal.SIGABRT)
+            os.kill(pid, signal.SIGCONT)
         with pytest.raises(RequestError, match="memory"):
             await waiting
-        assert (await checker.check({"regex": "b"}, "f"))["_backend"] == "xgrammar"
+        assert (await checker.check({"regex": "c"}, "f"))["_backend"] == "xgrammar"
+
+    use(work)
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_a_process_that_somebody_kills_says_nothing_of_the_constraint(asked_before: bool) -> None:
+    async def work(checker: Checker) -> None:
+        pids = await stopped(checker)
+        waiting = asyncio.ensure_future(checker.check({"regex": "b"}, "f"))
+        if asked_before:
+            await asyncio.sleep(0)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert (await waiting)["_backend"] == "xgrammar"
 
     use(work)
 

@@ -146,6 +146,8 @@ def test_several_files(tmp_path: Path) -> None:
         ({"ARCH.rope.scaling.type": "longrope"}, "rope.scaling.type 'longrope' is not supported"),
         ({"ARCH.rope.scaling.type": "linear"}, "needs a positive rope.scaling.factor"),
         ({"ARCH.attention.head_count": "two"}, "attention.head_count is 'two': a number is needed"),
+        ({"ARCH.rope.freq_base": float("inf")}, "rope.freq_base is inf: a number is needed"),
+        ({"ARCH.block_count": 1 << 31}, "block_count is 2147483648: more than it has tensors"),
         ({"ARCH.rope.dimension_count": 2}, "rope.dimension_count 2 is not supported"),
         ({"ARCH.attention.head_count_kv": 4}, "6 attention heads cannot share 4 key-value heads"),
         ({"ARCH.feed_forward_length": 81}, r"wrong shape of model.layers.0.mlp.gate_proj.weight \[80, 48\]"),

@@ -218,6 +218,23 @@ def test_pause_keep_stands_still(front: Front, clear: bool) -> None:
     assert (tokens(got) + tokens(rest))[-50:] == greedy([65, 4], 60)[-50:]
 
 
+def test_a_pause_does_not_wake_who_sleeps(front: Front) -> None:
+    front.add("a", prompt=[65, 4], max_tokens=60, **GREEDY)
+    front.message()
+    front.send(3, [0, 1, "sleep", [1, "keep"]])
+    got = []
+    while (message := front.message()[0])[4] is None:
+        got += message[1]
+    front.send(3, [0, 2, "pause_scheduler", ["wait", False]])
+    assert silent(front)
+    front.send(3, [0, 3, "wake_up", [None]])
+    rest = []
+    while (message := front.message()[0])[4] is None or message[4][0] != 2:
+        rest += message[1]
+    assert rest[-1][5] == 1
+    assert (tokens(got) + tokens(rest))[-50:] == greedy([65, 4], 60)[-50:]
+
+
 def test_pause_wait_answers_when_all_have_ended(front: Front) -> None:
     front.add("a", prompt=[65], max_tokens=20, **GREEDY)
     front.message()
@@ -245,7 +262,7 @@ def test_a_profile_is_written(front: Front, tmp_path_factory: pytest.TempPathFac
     front.add("b", max_tokens=8)
     front.drain("b")
     front.call("is_sleeping")
-    traces = tmp_path_factory.getbasetemp() / "engine0" / "traces"
+    (traces,) = tmp_path_factory.getbasetemp().glob("engine*/traces")
     assert sorted(file.name.split(".")[0] for file in traces.iterdir()) == ["mine", "some"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fastfront.engine.torch.linear import linear
 from fastfront.engine.torch.runner import Runner
 from fastfront.engine.torch.settings import RunnerSettings
 from fastfront.errors import ConfigError, StartError
-from tests.engine.torch.tiny import Cache, check, make, prompts, runner_for
+from tests.engine.torch.tiny import Cache, check, feed, make, prompts, runner_for
 
 CPU = torch.device("cpu")
 
@@ -45,6 +46,21 @@ def test_waking_without_the_files_fails(tmp_path: Path) -> None:
     (tmp_path / "config.json").unlink()
     with pytest.raises(StartError, match=r"config\.json"):
         runner.wake(None)
+
+
+@pytest.mark.parametrize("left", [torch.nan, torch.inf])
+def test_what_is_not_finite_stays_with_its_sequence(left: float, tmp_path: Path) -> None:
+    """Blocks that a broken sequence had are given to others, which write only their beginnings."""
+    model = make("qwen2", tmp_path)
+    runner = runner_for(tmp_path, num_gpu_blocks_override=9)
+    assert runner._cache is not None
+    everybody = runner._cache.whole[:, runner._planner.kv_heads :]  # without the block of nobody
+    with torch.inference_mode():
+        everybody.fill_(left)
+    check(model, runner, prompts(1, [21, 5, 16]), 14)
+    with torch.inference_mode():
+        everybody.fill_(left)
+    assert feed(runner, prompts(2, [40]), [Cache(runner).table(40)], 7)[0].isfinite().all()
 
 
 def sized(folder: Path, monkeypatch: pytest.MonkeyPatch, free: int, **settings: object) -> Runner:
@@ -78,8 +94,10 @@ def test_little_memory_shortens_sequences(tmp_path: Path, monkeypatch: pytest.Mo
     assert runner.max_model_len == (runner.num_blocks - 1) * 16
     with pytest.raises(StartError, match=r"too little memory: the KV cache has room for \d+ tokens and .* have 512"):
         sized(tmp_path, monkeypatch, 300_000, max_model_len=512, **few)
-    with pytest.raises(StartError, match="room for 0 tokens"):
+    with pytest.raises(StartError, match=r"room for 0 tokens .*, --gpu-memory-utilization 0\.9\): .* raise that"):
         sized(tmp_path, monkeypatch, 300_000)
+    with pytest.raises(StartError, match=r"room for 64 tokens .*, --num-gpu-blocks-override 5\)"):
+        sized(tmp_path, monkeypatch, 1 << 30, max_model_len=65, num_gpu_blocks_override=5)
 
 
 def test_weights_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +105,15 @@ def test_weights_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     matrices = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() == 2)
     with pytest.raises(StartError, match=r"too little memory on cpu: the weights take 0\.00 GiB as float32"):
         sized(tmp_path, monkeypatch, 4 * matrices - 1, num_gpu_blocks_override=1)
+
+
+def test_positions_that_do_not_fit(tmp_path: Path) -> None:
+    make("llama", tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "max_position_embeddings": 1 << 45}))
+    with pytest.raises(StartError, match=r"too little memory on cpu .*\(--max-model-len lowers it\)"):
+        runner_for(tmp_path)
+    assert runner_for(tmp_path, max_model_len=64).max_model_len == 64
 
 
 def test_blocks_that_were_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

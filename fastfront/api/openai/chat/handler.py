@@ -34,7 +34,7 @@ def chat_completions(state: ApiState) -> Handler:
             raise dead
         constrained_by = prepare(state, body)
         n = 1 if body.n is None else body.n
-        beams = beam_options(state, body, n)
+        beams = beam_options(state, body, n, constrained_by)
         prompt = await plan_prompt(state, body, request.body).made()
         request_id = public_id("chatcmpl-", request.headers, body.request_id)
         wanted, _ = wanted_tokens(body)

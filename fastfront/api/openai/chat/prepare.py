@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fastfront.api.openai.chat.request import ChatRequest
-from fastfront.api.openai.constraint import constrained_by, constraint
+from fastfront.api.openai.constraint import check, constrained_by, constraint, too_deep
 from fastfront.api.openai.events import encode
 from fastfront.api.openai.fields import StructuredOutputs
 from fastfront.api.openai.tools import plain_tools
@@ -55,9 +55,14 @@ def _hold(preparation: Preparation, body: ChatRequest, choice: str | None, field
         name = named_function(body)
         tools = [tool for tool in body.tools or () if not name or tool.function.name == name]
         single = body.parallel_tool_calls is False
-        calls = preparation.held_calls(plain_tools(tools) or [], choice, single, held or answer)
-        held, field = (held, field) if calls is None else (calls, "tools")
+        try:
+            calls = preparation.held_calls(plain_tools(tools) or [], choice, single, held or answer)
+        except RecursionError:
+            raise too_deep("tools", "structural_tag") from None
+        if calls is not None:
+            held, field = calls, "tools"
     if held is not None:
+        check(held, field)
         body.structured_outputs = StructuredOutputs(**held)
         body.response_format = None
     return field

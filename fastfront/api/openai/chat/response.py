@@ -62,7 +62,7 @@ class ChatResponse(msgspec.Struct, kw_only=True):
 
 
 class Turn(NamedTuple):
-    """Who speaks, what of the last message is said again (echo), whether the prompt's text is wanted, and how calls."""
+    """Who speaks, what of the last message is echoed, whether the prompt's text is wanted, and what is shown."""
 
     role: str = "assistant"
     echo: str = ""

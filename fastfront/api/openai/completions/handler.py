@@ -31,7 +31,8 @@ def completions(state: ApiState) -> Handler:
         check_model(body.model, info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
-        beams = beam_options(state, body, body.n)
+        field = constrained_by(body.response_format)
+        beams = beam_options(state, body, body.n, field)
         prompts = await make_prompts(state, body, split, prompt_limits(state, body))
         echo = await _echo(state, body, prompts) if body.echo else None
         request_id = public_id("cmpl-", request.headers, body.request_id)
@@ -39,7 +40,7 @@ def completions(state: ApiState) -> Handler:
         wanted = 16 if body.max_tokens is None else max(body.max_tokens, 1)
         n = 1 if beams is not None else body.n
         generation = build_generation(state, body, request.headers, request_id, prompts, n, wanted)
-        generation = generation._replace(constrained_by=constrained_by(body.response_format))
+        generation = generation._replace(constrained_by=field)
         stamp = Stamp(request_id, int(time.time()), info.names[0], state.fingerprint)
         wishes = stream_wishes(body, state.settings)
         if not body.stream:
