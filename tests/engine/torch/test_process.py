@@ -24,11 +24,17 @@ ENGINE = ("-m", "tests.engine.torch.fake_process")
 
 
 @pytest.fixture(scope="module")
-def front(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the shared engine writes its profiles."""
+    return tmp_path_factory.mktemp("profiles") / "traces"
+
+
+@pytest.fixture(scope="module")
+def front(root: Path, traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """A frontend for one client, with an engine that all tests here share."""
     folder = tmp_path_factory.mktemp("engine")
     with Front() as opened, (folder / "log").open("wb") as log:
-        words = [sys.executable, *ENGINE, opened.address, "100", "96", str(folder / "traces")]
+        words = [sys.executable, *ENGINE, opened.address, "100", "96", str(traces)]
         process = subprocess.Popen(words, cwd=root, stdout=log, stderr=log, start_new_session=True)
         opened.join()
         yield opened
@@ -252,7 +258,7 @@ def test_pause_wait_answers_when_all_have_ended(front: Front) -> None:
     assert silent(front)
 
 
-def test_a_profile_is_written(front: Front, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_profile_is_written(front: Front, traces: Path) -> None:
     assert front.call("profile", True, "mine", None, None)[1] is None
     assert "already" in front.call("profile", True)[1]
     front.add("a", max_tokens=3)
@@ -262,7 +268,6 @@ def test_a_profile_is_written(front: Front, tmp_path_factory: pytest.TempPathFac
     front.add("b", max_tokens=8)
     front.drain("b")
     front.call("is_sleeping")
-    (traces,) = tmp_path_factory.getbasetemp().glob("engine*/traces")
     assert sorted(file.name.split(".")[0] for file in traces.iterdir()) == ["mine", "some"]
 
 
