@@ -3,8 +3,8 @@
 Nothing is sorted but the `top_k` heaviest tokens of rows that ask for them. `top_p` needs no order: a token is drawn
 from all; it is among the fewest that have `top_p` of the weight if those heavier than it have less; if it is not,
 neither is any that is as light, and the draw is made again among the heavier ones. A draw's number is made of the row's
-seed, the token's place in the answer and the try, so an answer depends neither on what else is in the batch nor on how
-often it was preempted.
+seed, the token's place in the answer and the try, never of what else is in the batch or how often it was preempted. The
+weights are not quite so free: a model rounds otherwise in other batches, and a draw on the border goes to a neighbour.
 """
 
 from __future__ import annotations
