@@ -101,21 +101,20 @@ class Client:
             again = connection.used
             exchange = Exchange(loop.create_future(), take)
             connection.begin(request, exchange)
+            late = f"no end of the answer within {TIMEOUT:.0f} s"
+            alarm = loop.call_later(TIMEOUT, exchange.end, late)
             try:
-                async with asyncio.timeout(TIMEOUT):
-                    await exchange.done
-            except TimeoutError:
-                connection.close()
-                return f"no end of the answer within {TIMEOUT:.0f} s"
-            except asyncio.CancelledError:
-                connection.close()
-                raise
+                why = await exchange.done
+            finally:
+                alarm.cancel()
+                if connection.busy:
+                    connection.close()
             if connection.open:
                 self._idle.append(connection)
             else:
                 self._all.discard(connection)
             # A connection that the server has given up meanwhile: the request never arrived.
-            if not (again and exchange.done.result() and not exchange.started):
+            if not why or not again or exchange.started or why is late:
                 return exchange
 
     async def _connection(self, loop: asyncio.AbstractEventLoop) -> Connection:

@@ -60,6 +60,11 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have no common base
         self.open = True
 
+    @property
+    def busy(self) -> bool:
+        """Whether an exchange is under way."""
+        return self._exchange is not None
+
     def begin(self, request: bytes, exchange: Exchange) -> None:
         """Sends a request; the connection must be open and free."""
         assert self._transport is not None

@@ -7,6 +7,7 @@ event is decoded.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import msgspec
@@ -44,18 +45,29 @@ class Events:
                 self._rest = b""
             if not data:
                 return
-        record = self._record
-        count = data.count(_CHOICE)
-        if count and record.pieces is None and count == data.count(b"\n\n"):
-            self._last = data
-            if count == 1:
-                record.times.append(now)
-            else:
-                record.times.extend([now] * count)
-            return
+        if self._record.pieces is None:
+            data = self._counted(data, now)
         for event in data.split(b"\n\n"):
             if event:
                 self._event(event, now)
+
+    def _counted(self, data: bytes, now: float) -> bytes:
+        """Counts whole events up to the last with a choice, where all of those have one; what is to be read of them."""
+        count = data.count(_CHOICE)
+        if not count:
+            return data
+        rest = b""
+        if count != data.count(b"\n\n"):
+            cut = data.find(b"\n\n", data.rfind(_CHOICE)) + 2
+            if count != data.count(b"\n\n", 0, cut):
+                return data
+            data, rest = data[:cut], data[cut:]
+        self._last = data
+        if count == 1:
+            self._record.times.append(now)
+        else:
+            self._record.times.extend(array("d", (now,)) * count)
+        return rest
 
     def finish(self) -> None:
         """The body is complete: an event without its empty line counts too, as does usage that came with a choice."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from itertools import cycle
 from time import perf_counter
@@ -14,6 +14,7 @@ from fastfront.errors import StartError
 from fastfront.load.arrivals import due_times
 from fastfront.load.body import Bodies
 from fastfront.load.client import Client
+from fastfront.load.lanes import Job, Lanes
 from fastfront.load.options import Load, Turns
 from fastfront.load.progress import Progress
 from fastfront.load.record import Record
@@ -52,20 +53,11 @@ class Runner:
         dues = due_times(traffic, len(samples), self.load.seed)
         if traffic.self_timed:
             dues = [sample.due or 0.0 for sample in samples]
-        gate = asyncio.Semaphore(traffic.max_concurrency) if traffic.max_concurrency else None
         records: list[Record] = []
-        keep = self.load.wanted.detailed
-        async with self._progress, self._profiled(), asyncio.TaskGroup() as group:
+        async with self._progress, self._profiled():
             began = perf_counter()
-            for sample, due in zip(samples, dues, strict=True):
-                ahead = began + due - perf_counter()
-                if ahead > 0:
-                    await asyncio.sleep(ahead)
-                if gate is not None:
-                    await gate.acquire()
-                record = Record(sample.prompt_tokens, began + due, keep)
-                records.append(record)
-                group.create_task(self._one(sample, record, self._model(), gate))
+            jobs = self._jobs(zip(samples, dues, strict=True), began, records)
+            await Lanes(jobs, self._sample, traffic.max_concurrency).run()
         return Run(records, began, perf_counter() - began)
 
     async def conversations(self, talks: Sequence[Conversation], turns: Turns) -> Run:
@@ -100,7 +92,7 @@ class Runner:
                 so_far = so_far + ([{"role": "user", "content": question}] if self.load.target.chat else question)
                 record = Record(0, perf_counter(), keep_text=True, turn=turn)
                 records.append(record)
-                await self._one(Sample(so_far, 0, output), record, model, None)
+                await self._one(Sample(so_far, 0, output), record, model)
                 if record.error:
                     break
                 answer = record.text
@@ -109,16 +101,22 @@ class Runner:
             if gate is not None:
                 gate.release()
 
-    async def _one(self, sample: Sample, record: Record, model: str, gate: asyncio.Semaphore | None) -> None:
-        try:
-            prefix = self.load.target.request_id_prefix
-            request_id = f"{prefix}{self._asked}" if prefix else ""
-            self._asked += 1
-            await self._client.stream(self._bodies.write(sample, model), record, request_id)
-            self._progress.count(record.error)
-        finally:
-            if gate is not None:
-                gate.release()
+    def _jobs(self, timed: Iterable[tuple[Sample, float]], began: float, records: list[Record]) -> Iterator[Job]:
+        """A record for each sample, made (and put into `records`) when its turn comes."""
+        for sample, due in timed:
+            record = Record(sample.prompt_tokens, began + due, self.load.wanted.detailed)
+            records.append(record)
+            yield sample, record
+
+    async def _sample(self, sample: Sample, record: Record) -> None:
+        await self._one(sample, record, self._model())
+
+    async def _one(self, sample: Sample, record: Record, model: str) -> None:
+        prefix = self.load.target.request_id_prefix
+        request_id = f"{prefix}{self._asked}" if prefix else ""
+        self._asked += 1
+        await self._client.stream(self._bodies.write(sample, model), record, request_id)
+        self._progress.count(record.error)
 
     def _model(self) -> str:
         """The model's name for the next request: its only one, or one of the adapters'."""

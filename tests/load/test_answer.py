@@ -79,6 +79,7 @@ def test_whether_the_connection_goes_on(head: bytes, keeps: bool) -> None:
         (HEAD + b"-1\r\n", "chunk size b'-1'"),
         (HEAD + b"\r\n", "chunk size b''"),
         (HEAD + b"1_0\r\n", "chunk size b'1_0'"),
+        (HEAD + chunk(b"ab") * 3 + b"2\r\nabc\r\n", "a chunk is longer than its size says"),
         (HEAD + b"2\r\nabc\r\n", "a chunk is longer than its size says"),
         (HEAD + b"1" * (MAX_LINE + 1), "a chunk without an end"),
         (HEAD + END + b"x", "bytes after the end of an answer"),

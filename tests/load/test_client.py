@@ -9,6 +9,7 @@ from time import perf_counter
 import pytest
 
 from fastfront.errors import ConfigError, FastfrontError
+from fastfront.load import client as client_module
 from fastfront.load.client import Client
 from fastfront.load.options import Target
 from fastfront.load.record import Record
@@ -127,6 +128,31 @@ def test_a_new_connection_that_ends_is_an_error() -> None:
     records, connections = asyncio.run(ask([CLOSE], GOOD))
     assert records[0].error == "no answer"
     assert connections == 1
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_answer_that_takes_too_long(monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
+    """It is given up with its connection, and not asked for again."""
+
+    async def run() -> tuple[Record, int, int]:
+        async with scripted(*[GOOD] * kept, [asyncio.Event()], again=GOOD) as server:
+            client = Client(Target(base_url=server.url))
+            if kept:
+                await client.stream(b"{}", Record())
+            monkeypatch.setattr(client_module, "TIMEOUT", 0.01)
+            record = Record()
+            await client.stream(b"{}", record)
+            monkeypatch.undo()
+            asked = len(server.bodies)
+            after = Record()
+            await client.stream(b"{}", after)
+            assert after.error == ""
+            client.close()
+            return record, asked - kept, server.connections
+
+    record, asked, connections = asyncio.run(run())
+    assert record.error == "no end of the answer within 0 s"
+    assert (asked, connections) == (1, 2)
 
 
 def test_the_request_on_the_wire() -> None:
