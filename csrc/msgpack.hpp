@@ -168,38 +168,34 @@ class Reader {
   bool ok_ = true;
 };
 
-inline void write_big_endian(std::string& out, uint64_t value, unsigned size) {
-  while (size-- > 0) out.push_back(static_cast<char>(value >> (8 * size)));
+// The most bytes that the two below write.
+constexpr size_t ARRAY_SIZE = 5, ID_SIZE = 5;
+
+template <typename T>
+char* write_big_endian(char* to, uint8_t tag, T value) {
+  *to++ = static_cast<char>(tag);
+  for (int shift = 8 * (sizeof(T) - 1); shift >= 0; shift -= 8) *to++ = static_cast<char>(value >> shift);
+  return to;
 }
 
-inline void write_unsigned(std::string& out, uint64_t value) {
-  if (value < 0x80) {
-    out.push_back(static_cast<char>(value));
-  } else if (value <= 0xFF) {
-    out.push_back('\xCC');
-    write_big_endian(out, value, 1);
-  } else if (value <= 0xFFFF) {
-    out.push_back('\xCD');
-    write_big_endian(out, value, 2);
-  } else if (value <= 0xFFFFFFFF) {
-    out.push_back('\xCE');
-    write_big_endian(out, value, 4);
-  } else {
-    out.push_back('\xCF');
-    write_big_endian(out, value, 8);
-  }
-}
-
-inline void write_array(std::string& out, size_t count) {
+// The head of an array; where it ends.
+inline char* write_array(char* to, uint32_t count) {
   if (count < 16) {
-    out.push_back(static_cast<char>(0x90 | count));
-  } else if (count <= 0xFFFF) {
-    out.push_back('\xDC');
-    write_big_endian(out, count, 2);
-  } else {
-    out.push_back('\xDD');
-    write_big_endian(out, count, 4);
+    *to = static_cast<char>(0x90 | count);
+    return to + 1;
   }
+  if (count <= 0xFFFF) return write_big_endian<uint16_t>(to, 0xDC, count);
+  return write_big_endian<uint32_t>(to, 0xDD, count);
+}
+
+inline char* write_id(char* to, uint32_t value) {
+  if (value < 0x80) {
+    *to = static_cast<char>(value);
+    return to + 1;
+  }
+  if (value <= 0xFF) return write_big_endian<uint8_t>(to, 0xCC, value);
+  if (value <= 0xFFFF) return write_big_endian<uint16_t>(to, 0xCD, value);
+  return write_big_endian<uint32_t>(to, 0xCE, value);
 }
 
 }  // namespace fastfront

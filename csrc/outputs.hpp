@@ -106,6 +106,19 @@ class OutputWalker {
     return value;
   }
 
+  // Whether the rest of a message says nothing: no field but the engine's clock and the weights' version. Ask after the
+  // outputs; it moves nothing.
+  bool says_nothing_more() const {
+    if (error_) return false;
+    Reader rest = in_;
+    for (uint32_t place = 2; place < fields_; ++place) {
+      if (rest.take_nil()) continue;
+      if (place != kClock && place < kFields - 1) return false;
+      rest.skip();
+    }
+    return rest.ok() && rest.at_end();
+  }
+
   // After the fields that are known: whatever newer engines add, and then nothing.
   void end() {
     if (error_) return;
@@ -121,6 +134,7 @@ class OutputWalker {
   static constexpr uint32_t kFinishReason = 5;
   static constexpr uint32_t kStopReason = 6;
   static constexpr uint32_t kNumNans = 13;
+  static constexpr uint32_t kClock = 3;
   static constexpr uint32_t kFields = 9;
 
   bool wrong(const char* what) {

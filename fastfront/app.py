@@ -8,19 +8,20 @@ import logging
 import shlex
 from dataclasses import replace
 
-from fastfront import __version__, env
+from fastfront import __version__, env, memory
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState
 from fastfront.config import Config, EngineConfig, HttpConfig
 from fastfront.engine.attach import Attachment, attach
 from fastfront.engine.balance import read_stats
 from fastfront.engine.constraints.checker import Checker
+from fastfront.engine.guard import Guard
 from fastfront.errors import EngineDeadError, StartError
 from fastfront.fast import NATIVE, Router, Vocab
 from fastfront.metrics import Metrics
 from fastfront.parse.registry import has_marks, known_to_vllm, meant
 from fastfront.pipeline import Pipeline
-from fastfront.process import Prepared, Process, Stop, in_thread, keep_what_is_there, load_parsers, prepare, vocabulary
+from fastfront.process import Prepared, Process, Stop, in_thread, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 from fastfront.settle import settle
@@ -65,7 +66,7 @@ class App(Process):
         parsers = load_parsers(config, prompter)
         vocab = await in_thread(_settled, prompter)
         info = prompter.info
-        link.vocab_size = info.vocab_size
+        link.guard = Guard(info.vocab_size)
         engine = await self._engines.wait_ready(config.ready_timeout)
         info.max_model_len = engine.max_model_len  # it knows; what the files say is a guess
         ranks = tuple(link.balancer.loads)
@@ -91,7 +92,7 @@ class App(Process):
             template_kwargs=config.model.default_chat_template_kwargs,
         )
         port = await self.serve(routes(state), metrics)
-        keep_what_is_there()
+        memory.begin_serving()
         if isinstance(config.engine, EngineConfig):
             length = info.max_model_len
             log.info("engine: %s, up to %d tokens; try: %s", engine.dtype, length, _try(config.http, port))

@@ -13,6 +13,8 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from fastfront.flow import Choice, Generation, Position, Prompt, SamplingParams, TextOptions
 
 
@@ -126,24 +128,23 @@ async def _search_one(
     sampling = SamplingParams(
         temperature=generation.sampling.temperature,
         watermarking=False,
-        max_tokens=1,
         logprobs=2 * options.width,
         output_kind=generation.sampling.output_kind,
     )
-    asked = generation._replace(
+    asked = msgspec.structs.replace(
+        generation,
         sampling=sampling,
+        max_tokens=1,
+        seed=None,
         text=TextOptions(skip_special_tokens=False),
         n=1,
         stream_interval=1,
         parser=None,
         counter=None,
     )
-    steps = room - len(prompt.token_ids)
-    if generation.sampling.max_tokens is not None:
-        steps = min(steps, generation.sampling.max_tokens)
-    for _ in range(steps):
+    for _ in range(min(room - len(prompt.token_ids), generation.max_tokens)):
         prompts = [Prompt([*prompt.token_ids, *beam.tokens]) for beam in found.beams]
-        choices = await collect(asked._replace(prompts=prompts))
+        choices = await collect(msgspec.structs.replace(asked, prompts=prompts))
         if any(choice.finish_reason == "abort" for choice in choices):
             found.abort()
             break

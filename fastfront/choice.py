@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any, Protocol
-
-import msgspec
+from typing import Protocol
 
 from fastfront.engine.extras import Extras, PrefillStats, read_extras, read_rows
 from fastfront.engine.link import EngineLink
@@ -26,7 +24,6 @@ from fastfront.flow import (
     ModelInfo,
     Parser,
     Prompt,
-    SamplingParams,
     StretchFormat,
     StretchParser,
 )
@@ -142,14 +139,17 @@ class OpenChoice:
     def submit(self) -> None:
         """Gives the request to an engine."""
         g, pipeline = self.job.g, self.job.pipeline
+        ids = self.prompt.token_ids
         self.request_id = pipeline.router.open(self.stream, g.request_id)
         self.is_open = True
         self.engine = pipeline.link.submit(
             EngineRequest(
                 request_id=self.request_id,
                 external_req_id=g.request_id,
-                prompt_token_ids=self.prompt.token_ids,
-                sampling=self._sampling(),
+                prompt_token_ids=ids,
+                sampling=g.sampling,
+                max_tokens=min(g.max_tokens, pipeline.info.max_model_len - len(ids)),
+                seed=None if g.seed is None else g.seed + self.index % g.n,
                 arrival_time=time.time(),
                 cache_salt=g.cache_salt,
                 priority=g.priority,
@@ -160,17 +160,6 @@ class OpenChoice:
                 reasoning_parser_kwargs=g.reasoning_parser_kwargs,
             )
         )
-
-    def _sampling(self) -> SamplingParams:
-        """The shared parameters, with this choice's own seed and room."""
-        sampling, n = self.job.g.sampling, self.job.g.n
-        changes: dict[str, Any] = {}
-        if n > 1 and sampling.seed is not None:
-            changes["seed"] = sampling.seed + self.index % n
-        room = self.job.pipeline.info.max_model_len - len(self.prompt.token_ids)
-        if sampling.max_tokens is None or sampling.max_tokens > room:
-            changes["max_tokens"] = room
-        return msgspec.structs.replace(sampling, **changes) if changes else sampling
 
     def write_to(self, outbox: Outbox) -> None:
         """Turns the stream's text into events."""

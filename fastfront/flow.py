@@ -35,18 +35,26 @@ class Reply(Protocol):
     ) -> None:
         """Sends a whole answer."""
 
-    def open_stream(
-        self, status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()
-    ) -> Outbox:
+    def open_stream(self, status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> Outbox:
         """Starts an answer of unknown length; what is appended to the outbox is its body."""
 
     def close_stream(self) -> None:
         """Ends the stream's body; the connection may serve the next request."""
 
+    def end(self, error: Exception | None = None) -> None:
+        """What a Running was about is over: it has answered, or `error` is the answer."""
 
-Work = Coroutine[Any, Any, None]
-#: Serves one request: at once, or by what it returns, whose task is cancelled when the client leaves or does not read.
-Handler = Callable[[HttpRequest, Reply], Work | None]
+
+class Running(Protocol):
+    """What goes on serving a request without a task of its own. When it is over it calls `Reply.end`."""
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any more."""
+
+
+Work = Coroutine[Any, Any, Running | None]
+#: Serves one request: at once, or by what it returns, which is cancelled when the client leaves or does not read.
+Handler = Callable[[HttpRequest, Reply], Work | Running | None]
 
 # --- prompt ----------------------------------------------------------------------------------------------------------
 
@@ -159,8 +167,11 @@ MakeCounter = Callable[[], Counter]
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")  # by the wire's number (wire d.8)
 
 
-class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """vLLM's SamplingParams as the wire wants them: a map with these names, engine defaults left out."""
+class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, eq=False, weakref=True):
+    """vLLM's SamplingParams as the wire wants them: a map with these names, engine defaults left out.
+
+    Requests that are alike share one, and it never changes; it lacks what each has of its own: max_tokens and seed.
+    """
 
     n: int = 1
     presence_penalty: float = 0.0
@@ -171,9 +182,7 @@ class SamplingParams(msgspec.Struct, omit_defaults=True, kw_only=True):
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
-    seed: int | None = None
     stop_token_ids: list[int] | None = None
-    max_tokens: int | None = 16
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -200,7 +209,9 @@ class EngineRequest(msgspec.Struct, kw_only=True):
     request_id: str
     prompt_token_ids: list[int]
     sampling: SamplingParams
+    max_tokens: int
     arrival_time: float
+    seed: int | None = None
     external_req_id: str | None = None
     cache_salt: str | None = None
     data_parallel_rank: int | None = None
@@ -221,12 +232,17 @@ class TextOptions(NamedTuple):
     return_token_ids: bool = False
 
 
-class Generation(NamedTuple):
-    """All that one API request asks of the engine: `n` choices for each prompt, choice index = prompt * n + i."""
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one API request asks of the engine: `n` choices for each prompt, choice index = prompt * n + i.
+
+    `seed` is the first choice's, the others of its prompt count on from it.
+    """
 
     request_id: str
     prompts: list[Prompt]
     sampling: SamplingParams
+    max_tokens: int
+    seed: int | None = None
     text: TextOptions = TextOptions()
     n: int = 1
     priority: int = 0
@@ -312,6 +328,16 @@ class Choice(msgspec.Struct, frozen=True):
     events: list[Event] | None = None
     #: Of the generated tokens, those of reasoning; None where nobody counts them.
     reasoning_tokens: int | None = None
+
+
+class Waiting(Protocol):
+    """Who waits for a generation; one of the two is called, once."""
+
+    def finished(self, choices: list[Choice]) -> None:
+        """All choices have ended. Those of a stream carry of their text what their last event did."""
+
+    def failed(self, error: Exception) -> None:
+        """An engine has failed, or must not get the rest of the request."""
 
 
 class EventFormat(Protocol):

@@ -1,8 +1,8 @@
 """Joins the stages for one request: prompts to engine requests, engine steps to choices; and it owns the abort.
 
 A generation opens one native stream for each choice and gives each to the engine. From then on the engine link feeds
-the streams, and Python runs again only where `choice.py` says. Whoever awaits a generation and is cancelled (the client
-left) aborts, by that, everything of it that an engine is still busy with.
+the streams, and Python runs again only where `choice.py` says; the last of that tells whoever waits for the generation.
+No task is made for it. To cancel one (the client left) aborts everything of it that an engine is still busy with.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import msgspec
+from msgspec.structs import replace
 
 from fastfront.choice import Observer, OpenChoice
 from fastfront.engine.constraints.checker import Checker, with_backend
 from fastfront.engine.link import EngineLink
 from fastfront.errors import RequestError
 from fastfront.fast import Outbox, Router, Vocab
-from fastfront.flow import Choice, EventFormat, Generation, ModelInfo
+from fastfront.flow import Choice, EventFormat, Generation, ModelInfo, Running, Waiting
 from fastfront.prompt.prompter import Prompter
 from fastfront.text.logprobs import TokenTable
 
@@ -57,18 +57,47 @@ class Pipeline:
             constraint = with_backend(constraint)
         else:
             constraint = await self.checker.check(constraint, g.constrained_by)
-        return g._replace(sampling=msgspec.structs.replace(g.sampling, structured_outputs=constraint))
+        return replace(g, sampling=replace(g.sampling, structured_outputs=constraint))
+
+    def start(
+        self,
+        g: Generation,
+        waiting: Waiting,
+        open: Callable[[], Outbox] | None = None,
+        format: EventFormat | None = None,
+    ) -> Running:
+        """Gives a checked generation to the engines; its choices go to `waiting`, later, unless it is cancelled.
+
+        With a `format` every event of every choice is written to the outbox that `open` gives as soon as an engine has
+        taken the first. Raises RequestError for what an engine must not get, EngineError if there is none to take it.
+        """
+        job = _Job(self, g, waiting, open, format)
+        job.start()
+        return job
 
     async def collect(self, g: Generation) -> list[Choice]:
         """All choices, whole. EngineError if an engine fails; RequestError for what an engine must not get."""
-        return await _Job(self, g).run()
+        whole = _Whole()
+        job = self.start(await self.checked(g), whole)
+        try:
+            return await whole.choices
+        finally:
+            job.cancel()
 
-    async def stream(self, g: Generation, open: Callable[[], Outbox], format: EventFormat) -> list[Choice]:
-        """Writes every event of every choice to the outbox that `open` gives once the engines have taken all requests.
 
-        The choices, once all have ended, carry of their text what their last event did.
-        """
-        return await _Job(self, g, open, format).run()
+class _Whole:
+    """Choices that a task waits for."""
+
+    def __init__(self) -> None:
+        self.choices: asyncio.Future[list[Choice]] = asyncio.get_running_loop().create_future()
+
+    def finished(self, choices: list[Choice]) -> None:
+        if not self.choices.done():
+            self.choices.set_result(choices)
+
+    def failed(self, error: Exception) -> None:
+        if not self.choices.done():
+            self.choices.set_exception(error)
 
 
 class _Job:
@@ -78,11 +107,13 @@ class _Job:
         self,
         pipeline: Pipeline,
         g: Generation,
-        open: Callable[[], Outbox] | None = None,
-        format: EventFormat | None = None,
+        waiting: Waiting,
+        open: Callable[[], Outbox] | None,
+        format: EventFormat | None,
     ) -> None:
         self.pipeline = pipeline
         self.g = g
+        self.waiting = waiting
         self.open = open
         self.format = format
         self.outbox: Outbox | None = None
@@ -94,52 +125,60 @@ class _Job:
                 param="n", value=g.n, limit=MAX_CHOICES,
             )  # fmt: skip
         self.choices: list[OpenChoice] = []
-        self.left = count
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.count = self.left = count
+        self.over = False
 
-    async def run(self) -> list[Choice]:
+    def start(self) -> None:
+        """The answer is opened with the first choice, which shows what is wrong with all."""
         try:
-            self.g = await self.pipeline.checked(self.g)
-            await self.submit()
-            if self.left:
-                await self.done
-            return [choice.result for choice in self.choices if choice.result is not None]
-        finally:
-            self.abort()
-            for choice in self.choices:
-                choice.stream.release()
-            self.choices.clear()  # they know the job, too: without this circle nothing here waits for the collector
+            self._submit()
+        except BaseException:
+            self.cancel()
+            raise
 
-    async def submit(self) -> None:
-        """Gives every choice to an engine. The answer is opened with the first, which shows what is wrong with all."""
-        index = 0
-        for prompt in self.g.prompts:
-            for _ in range(self.g.n):
-                choice = OpenChoice(self, index, prompt)
-                self.choices.append(choice)
-                choice.submit()
-                if self.open is not None:
-                    self.outbox = self.outbox or self.open()
-                    choice.write_to(self.outbox)
-                index += 1
-                if index % CHOICES_A_TURN == 0:
-                    await asyncio.sleep(0)
-                    if self.done.done():  # one has failed meanwhile, and with it all
-                        return
+    def _submit(self) -> None:
+        """Gives the next choices to an engine, and then others their turn of the loop."""
+        g = self.g
+        begun = len(self.choices)
+        for index in range(begun, min(begun + CHOICES_A_TURN, self.count)):
+            choice = OpenChoice(self, index, g.prompts[index // g.n])
+            self.choices.append(choice)
+            choice.submit()
+            if self.open is not None:
+                self.outbox = self.outbox or self.open()
+                choice.write_to(self.outbox)
+        if len(self.choices) < self.count:
+            asyncio.get_running_loop().call_soon(self._submit_more)
 
-    def abort(self) -> None:
-        """Ends what is still open."""
-        still_open = [choice for choice in self.choices if choice.is_open]
-        self.pipeline.link.abort([choice.request_id for choice in still_open])
-        for choice in still_open:
-            choice.is_open = False
-            choice.observe("abort")
+    def _submit_more(self) -> None:
+        if self.over:
+            return
+        try:
+            self._submit()
+        except Exception as error:
+            self.fail(error)
 
     def one_ended(self) -> None:
         self.left -= 1
-        if self.left == 0 and not self.done.done():
-            self.done.set_result(None)
+        if self.left == 0:
+            choices = [choice.result for choice in self.choices if choice.result is not None]
+            self.cancel()
+            self.waiting.finished(choices)
 
     def fail(self, error: Exception) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
+        if not self.over:
+            self.cancel()
+            self.waiting.failed(error)
+
+    def cancel(self) -> None:
+        """Ends what is still open."""
+        self.over = True
+        still_open = [choice for choice in self.choices if choice.is_open]
+        if still_open:
+            self.pipeline.link.abort([choice.request_id for choice in still_open])
+            for choice in still_open:
+                choice.is_open = False
+                choice.observe("abort")
+        for choice in self.choices:
+            choice.stream.release()
+        self.choices.clear()  # they know the job, too: without this circle nothing here waits for the collector

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import gc
 import logging
 import signal
 import ssl
@@ -17,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import uvloop
 
+from fastfront import memory
 from fastfront.api.errors import render_and_log, render_error
 from fastfront.api.routes import Routes
 from fastfront.config import ApiConfig, HttpConfig, RenderConfig
@@ -40,8 +39,6 @@ from fastfront.text.vocab import build_vocab
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-#: What a request makes is freed without the collector: it may look at young objects less often than Python lets it.
-COLLECT_AT = (20_000, 20, 20)
 #: Ends the process: with a result because somebody asked, with an exception because it cannot go on.
 Stop = asyncio.Future[None]
 
@@ -132,6 +129,7 @@ class Process(ABC):
 
 def run(build: Callable[[Stop], Process]) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
+    memory.begin_loading()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(build))
 
@@ -174,19 +172,6 @@ async def in_thread(work: Callable[..., _T], *args: object, leave: bool = False)
 
     threading.Thread(target=target, daemon=leave, name=getattr(work, "__name__", None)).start()
     return await done
-
-
-def keep_what_is_there() -> None:
-    """To be called once all is loaded.
-
-    The collector need not look again at what lives as long as the process. And what loading has freed (some 100 MiB of
-    a tokenizer's) returns to the system: glibc keeps it otherwise.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AT)
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Parsers(NamedTuple):
@@ -279,6 +264,7 @@ def _server(
         request_id_headers=http.request_id_headers,
         access_log=http.access_log,
         observe=metrics.observe_http if metrics is not None else None,
+        idle=memory.Spare().look,
     )
     cors = http.cors
     return Server(

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property
 
-from fastfront import __version__
+from fastfront import __version__, memory
 from fastfront.api.routes import render_routes
 from fastfront.api.state import RenderState
 from fastfront.config import RenderConfig
 from fastfront.fast import NATIVE, Vocab
 from fastfront.flow import ModelInfo
 from fastfront.metrics import Metrics
-from fastfront.process import Process, in_thread, keep_what_is_there, load_parsers, prepare, vocabulary
+from fastfront.process import Process, in_thread, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 
@@ -70,7 +70,7 @@ class RenderApp(Process):
         await self.serve(render_routes(state), metrics)
         state.vocab_ready.set_result(await in_thread(getattr, frontend, "vocab"))
         await in_thread(_speed_up, prompter)
-        keep_what_is_there()
+        memory.begin_serving()
 
 
 def _speed_up(prompter: Prompter) -> None:

@@ -130,12 +130,10 @@ class Server:
         async def run() -> Answer:
             try:
                 reply, work = self.begin(path, body)
-                if work is not None:
-                    await work
+                return await reply.served(work)
             except FastfrontError as error:
                 status, answer, kind, headers = render_error(error)
                 return Answer(status, answer, kind, dict(headers), True)
-            return reply.answer
 
         return asyncio.run(run())
 
@@ -208,9 +206,10 @@ def test_what_the_engine_is_asked() -> None:
     first, *rest = server.engine.requests
     assert len(rest) == 3
     for request in server.engine.requests:
-        assert request.sampling == SamplingParams(
-            temperature=0.5, max_tokens=1, logprobs=6, output_kind=1, watermarking=False
+        assert msgspec.structs.asdict(request.sampling) == msgspec.structs.asdict(
+            SamplingParams(temperature=0.5, logprobs=6, output_kind=1, watermarking=False)
         )
+        assert (request.max_tokens, request.seed) == (1, None)
         assert (request.cache_salt, request.priority) == ("s", 2)
     assert first.prompt_token_ids == list(b"ab")
     assert {tuple(request.prompt_token_ids[:2]) for request in rest} == {tuple(b"ab")}

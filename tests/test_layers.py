@@ -33,12 +33,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": BASE | STAGES | {"choice"},
     "beams": BASE,
     "api": BASE | {"beams", "pipeline"},
-    "process": BASE | {"http", "prompt", "text", "parse", "api"},
+    # The process's own, whatever runs in it.
+    "memory": set(),
+    "process": BASE | {"memory", "http", "prompt", "text", "parse", "api"},
     # No engine and no pipeline: that is what it is for.
-    "render": BASE | {"process", "prompt", "parse", "api"},
+    "render": BASE | {"memory", "process", "prompt", "parse", "api"},
     # Which engine, which model: both stages' business.
     "settle": BASE | {"prompt", "engine"},
-    "app": BASE | STAGES | {"process", "settle", "pipeline", "api"},
+    "app": BASE | STAGES | {"memory", "process", "settle", "pipeline", "api"},
     # mock-engine is an engine with a command line; bench gives the load generator a tokenizer.
     "cli": BASE | {"app", "render", "engine", "load", "prompt"},
     "__main__": {"cli"},

@@ -37,9 +37,11 @@ OPTIONS = {"include_usage": True, "continuous_usage_stats": True}
 class BytePrompter(CharPrompter):
     """Prompts with an id for each byte."""
 
-    async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Any:
-        prompt = await super().text(text)
-        return Prompt(list(text.encode()), prompt.text)
+    def text_now(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt:
+        return Prompt(list(text.encode()), text)
+
+    async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt:
+        return self.text_now(text)
 
 
 def array(frames: list[bytes], apart: bool, code: str, shape: list[int], values: Sequence[float]) -> list[Any]:
@@ -144,9 +146,7 @@ def ask(
     request = HttpRequest("POST", path, "", {"content-type": "application/json"}, json.dumps(body).encode(), "test")
 
     async def run() -> None:
-        work = handler(request, reply)
-        assert work is not None
-        await work
+        await reply.served(handler(request, reply))
 
     asyncio.run(run())
     return reply.answer, engine

@@ -13,8 +13,9 @@ import msgspec
 
 from fastfront.api.coerce import Location, Problem, body_error, read
 from fastfront.api.unknown import tell, unknown_fields
+from fastfront.api.work import settled
 from fastfront.errors import BodyError
-from fastfront.flow import Handler, HttpRequest, Reply, Work
+from fastfront.flow import Handler, HttpRequest, Reply, Running, Work
 
 Model = TypeVar("Model", bound=msgspec.Struct)
 
@@ -41,10 +42,10 @@ class BodyReader(Generic[Model]):
         self._lenient = msgspec.json.Decoder(self._model)
         self._refuses = strict
 
-    def serve(self, handle: Callable[[HttpRequest, Reply, Model], Work | None]) -> Handler:
+    def serve(self, handle: Callable[[HttpRequest, Reply, Model], Work | Running | None]) -> Handler:
         """The handler that reads the body and gives it to `handle`; a big one that is not right, in a worker thread."""
 
-        def start(request: HttpRequest, reply: Reply) -> Work | None:
+        def start(request: HttpRequest, reply: Reply) -> Work | Running | None:
             body = self._strictly(request)
             if body is None:
                 if len(request.body) > LIGHT:
@@ -55,12 +56,10 @@ class BodyReader(Generic[Model]):
         return start
 
     async def _later(
-        self, request: HttpRequest, reply: Reply, handle: Callable[[HttpRequest, Reply, Model], Work | None]
-    ) -> None:
+        self, request: HttpRequest, reply: Reply, handle: Callable[[HttpRequest, Reply, Model], Work | Running | None]
+    ) -> Running | None:
         body = await asyncio.get_running_loop().run_in_executor(_pool, self._again, request.body)
-        work = handle(request, reply, body)
-        if work is not None:
-            await work
+        return await settled(handle(request, reply, body))
 
     def read(self, request: HttpRequest) -> Model:
         """The body, whatever its size; BodyError if it is not JSON of the right shape."""

@@ -14,7 +14,18 @@ from fastfront import env
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError
 from fastfront.fast import Outbox, Vocab
-from fastfront.flow import ChatInput, Choice, EventFormat, Generation, MakeCounter, ModelInfo, Parser, Prompt
+from fastfront.flow import (
+    ChatInput,
+    Choice,
+    EventFormat,
+    Generation,
+    MakeCounter,
+    ModelInfo,
+    Parser,
+    Prompt,
+    Running,
+    Waiting,
+)
 
 _T = TypeVar("_T")
 
@@ -24,6 +35,9 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Text to ids."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = True) -> str:
+        """The text of ids; unknown ids give nothing."""
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The vocabulary's own spelling of each id, "" where there is none."""
@@ -119,11 +133,20 @@ class Frontend(Protocol):
 class Pipeline(Frontend, Protocol):
     """Runs generations."""
 
+    async def checked(self, g: Generation) -> Generation:
+        """The generation with the backend of its constraint; RequestError if no backend takes that."""
+
+    def start(
+        self,
+        g: Generation,
+        waiting: Waiting,
+        open: Callable[[], Outbox] | None = None,
+        format: EventFormat | None = None,
+    ) -> Running:
+        """Runs a checked generation for `waiting`; with a format, its events go to the outbox that `open` gives."""
+
     async def collect(self, g: Generation) -> list[Choice]:
         """All choices, whole."""
-
-    async def stream(self, g: Generation, open: Callable[[], Outbox], format: EventFormat) -> list[Choice]:
-        """Writes every event of every choice; the choices once all have ended."""
 
 
 class Limits(NamedTuple):

@@ -5,7 +5,6 @@ Exit codes: 0 done, or ended by SIGTERM or SIGINT; 1 could not start or go on; 2
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -104,6 +103,8 @@ def _frontend(argv: list[str]) -> int:
 
 
 def _mock_engine(argv: list[str]) -> int:
+    import argparse
+
     from fastfront.cli import mock_engine
 
     parser = argparse.ArgumentParser(prog="fastfront", allow_abbrev=False)

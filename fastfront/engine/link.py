@@ -17,20 +17,24 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from fastfront.engine import guard, wire
+from fastfront.engine import wire
 from fastfront.engine.balance import Balancer, read_stats
+from fastfront.engine.guard import Guard
 from fastfront.engine.outstanding import Outstanding
 from fastfront.engine.registration import EngineInfo, Registrations
 from fastfront.engine.sockets import Peer, ZmtpServer
 from fastfront.engine.utility import Utilities
 from fastfront.engine.zmtp import MAX_MESSAGE, Message
 from fastfront.errors import EngineDeadError, EngineError, EngineRequestError, RequestError, StartError, WireError
-from fastfront.fast import Flusher, Router, pack_add
+from fastfront.fast import Flusher, Router
 from fastfront.flow import EngineRequest
+
+if TYPE_CHECKING:
+    from fastfront.fast.stream import Parsed
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +94,11 @@ class EngineLink:
         self.on_stats: Callable[[int, bytes], None] | None = None  # rank, scheduler_stats as msgpack
         self.waves = waves
         self.balancer = Balancer(start, count, client, clients)
-        self.vocab_size = vocab_size
+        self.guard = Guard(vocab_size)
         #: All frames of the message that is being handled: arrays in a step's `raw` may lie in frames 1 and on.
         self.frames: Sequence[bytes] = ()
         self._router = router
         self._flusher = flusher
-        self._has_ended = False  # an answer, since the last flush
         self._client = client
         self._registrations = Registrations(start, count)
         self._registered: asyncio.Future[None] | None = None
@@ -103,7 +106,9 @@ class EngineLink:
         self._outstanding = Outstanding(self.balancer, self._send_aborts)
         self._utilities = Utilities()
         self._inputs = ZmtpServer("ROUTER", self._on_inputs, self._on_input_peer, self._on_input_lost, max_message)
-        self._outputs = ZmtpServer("PULL", self._on_outputs, None, self._on_output_lost, max_message)
+        self._outputs = ZmtpServer(
+            "PULL", self._on_outputs, None, self._on_output_lost, max_message, take=self._take_read
+        )
 
     # --- for the app ---
 
@@ -143,17 +148,17 @@ class EngineLink:
         EngineDeadError when there is none to take it; RequestError for a request that an engine must not see.
         """
         info = self._alive()
-        guard.check(request, guard.Limits(info.max_model_len, self.vocab_size))
+        checked = self.guard.check(request, info.max_model_len)
         if request.request_id in self._outstanding:
             raise EngineError(f"the request id {request.request_id} is in use")
         engine = self._engines[self.balancer.choose(request.data_parallel_rank)]
         wave = self.waves.before_add(engine.rank) if self.waves is not None else 0
         try:
-            payload = pack_add(request, self._client, wave)
+            frames = wire.add_frames(request, *checked, self._client, wave)
         except (TypeError, ValueError, OverflowError) as error:
             raise RequestError(f"the request cannot be written for the engine: {error}") from error
         self._outstanding.flush(engine.rank)
-        if not self._inputs.send(engine.identity, (wire.ADD, payload)):
+        if not self._inputs.send(engine.identity, frames):
             raise EngineDeadError(f"engine {engine.rank} is not connected")
         self._outstanding.add(request.request_id, engine.rank)
         return engine.rank
@@ -269,6 +274,24 @@ class EngineLink:
 
     # --- outputs ---
 
+    def _take_read(self, peer: Peer, data: bytes) -> int:
+        """Takes plain messages as they were read: where all goes well, no Python runs for a message."""
+        at = 0
+        if peer.owner is None:
+            return at
+        now = time.monotonic()
+        try:
+            while True:
+                at, parsed = self._router.feed_read(data, at, now)
+                if parsed is None or peer.reason:
+                    return at
+                self._took(peer, parsed)
+        except Exception as error:
+            self._malformed(peer, error, len(data))
+            return at
+        finally:
+            self._flush()
+
     def _on_outputs(self, peer: Peer, messages: list[Message]) -> None:
         try:
             for message in messages:
@@ -277,13 +300,11 @@ class EngineLink:
                     break  # it was cut off for what it sent
         finally:
             self.frames = ()
-            self._outstanding.flush()
-            if self._has_ended:
-                # Whoever waits for an answer's end goes first: then its last words are in the same write.
-                self._has_ended = False
-                asyncio.get_running_loop().call_soon(self._flusher.flush)
-            else:
-                self._flusher.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        self._outstanding.flush()
+        self._flusher.flush()
 
     def _take(self, peer: Peer, message: Message) -> None:
         self.frames = message
@@ -291,40 +312,49 @@ class EngineLink:
             self._bury(peer, "it reported a fatal failure")
             return
         try:
-            parsed = self._router.feed(message[0], time.monotonic())
-            engine = self._engines.get(parsed.engine_index)
-            if engine is not None:
-                engine.output = peer
-            for step in parsed.steps:
-                self._step(step)
-            if parsed.stats is not None and engine is not None:
-                self._take_stats(engine, parsed.stats)
-            if parsed.utility is not None:
-                self._utilities.answer(wire.decode(parsed.utility, wire.UtilityOutput))
-            if parsed.finished_requests is not None:
-                self._end_silent(_decode_names(parsed.finished_requests))
-            if self.waves is not None and parsed.wave_complete is not None:
-                self.waves.on_wave_complete(parsed.engine_index, parsed.wave_complete)
-            if self.waves is not None and parsed.start_wave is not None:
-                self.waves.on_start_wave(parsed.engine_index, parsed.start_wave)
-            if parsed.error is not None:
-                raise parsed.error
+            self._took(peer, self._router.feed(message[0], time.monotonic()))
         except Exception as error:
-            at = error.offset if isinstance(error, WireError) else None
-            log.exception("an output message of %d bytes cannot be handled (offset %s)", len(message[0]), at)
-            self._bury(peer, f"it sent a message that cannot be handled: {error}")
-            peer.close("it sent a malformed message")
+            self._malformed(peer, error, len(message[0]))
+
+    def _took(self, peer: Peer, parsed: Parsed) -> None:
+        """Goes on with what of a message is not text; raises for what cannot be handled."""
+        engine = self._engines.get(parsed.engine_index)
+        if engine is not None:
+            engine.output = peer
+            peer.owner = engine
+        for step in parsed.steps:
+            self._step(step)
+        if parsed.stats is not None and engine is not None:
+            self._take_stats(engine, parsed.stats)
+        if parsed.utility is not None:
+            self._utilities.answer(wire.decode(parsed.utility, wire.UtilityOutput))
+        if parsed.finished_requests is not None:
+            self._end_silent(_decode_names(parsed.finished_requests))
+        if self.waves is not None and parsed.wave_complete is not None:
+            self.waves.on_wave_complete(parsed.engine_index, parsed.wave_complete)
+        if self.waves is not None and parsed.start_wave is not None:
+            self.waves.on_start_wave(parsed.engine_index, parsed.start_wave)
+        if parsed.error is not None:
+            raise parsed.error
+
+    def _malformed(self, peer: Peer, error: Exception, size: int) -> None:
+        at = error.offset if isinstance(error, WireError) else None
+        log.error("an output message (in %d bytes) cannot be handled (offset %s)", size, at, exc_info=error)
+        self._bury(peer, f"it sent a message that cannot be handled: {error}")
+        peer.close("it sent a malformed message")
 
     def _step(self, step: Any) -> None:
         request_id = step.stream.request_id
         if step.finish_reason >= 0:
-            self._has_ended = True
             if step.engine_done:
                 self._outstanding.close(request_id)
             else:
                 self._outstanding.abort(request_id)
+        owner = step.stream.owner
+        if owner is None:
+            return  # its request was given up in this very turn
         try:
-            step.stream.owner.on_step(step)
+            owner.on_step(step)
         except Exception as error:
             log.exception("request %s failed in its owner", request_id)
             self.abort((request_id,))
@@ -342,8 +372,11 @@ class EngineLink:
                 self._fail({request_id}, EngineRequestError, f"the engine ended {request_id} without an answer")
 
     def _tell(self, stream: Any, error: Exception) -> None:
+        owner = stream.owner
+        if owner is None:
+            return
         try:
-            stream.owner.on_error(error)
+            owner.on_error(error)
         except Exception:
             log.exception("the owner of %s failed to take an error", stream.request_id)
 

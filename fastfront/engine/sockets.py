@@ -20,11 +20,13 @@ log = logging.getLogger(__name__)
 
 #: So many takeovers of one identity within so many seconds are a quarrel of two living peers.
 QUARREL_TAKEOVERS, QUARREL_SECONDS = 3, 30.0
+#: Bytes of one read: behind more of them new requests would wait.
+READ_SIZE = 1 << 16
 #: Messages of one turn of the loop that wait for each other: to wake a peer costs more than to write.
 JOINED = 16
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.BufferedProtocol):
     """One connection of a ZmtpServer."""
 
     transport: asyncio.Transport
@@ -32,6 +34,7 @@ class Peer(asyncio.Protocol):
     def __init__(self, server: ZmtpServer) -> None:
         self.identity = b""
         self.ready = False
+        self.owner: object = None  # whose it is, as far as the server's user has found out
         self.reason = ""  # why it was closed from here
         self._server = server
         self._codec = Codec(server.kind, server.max_message)
@@ -51,12 +54,20 @@ class Peer(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.close, late)
         self._server._connected(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.buffer
+
+    def buffer_updated(self, size: int) -> None:
         if self.reason:
             return
-        codec = self._codec
+        codec, at = self._codec, 0
+        data = codec.join(bytes(self._server.buffer[:size]))
+        if self._server.take is not None and codec.between_messages:
+            at = self._server.take(self, data)
+            if self.reason:
+                return  # it was cut off for what it sent
         try:
-            messages = codec.feed(data)
+            messages = codec.read(data, at)
         except ZmtpError as error:
             # What came before it in this read is lost with it: the connection is not to be trusted.
             self._reply()
@@ -117,6 +128,7 @@ class ZmtpServer:
     `on_peer(peer)` those who have connected and said who they are, `on_lost(peer, reason)` those of them who are gone.
     Of two peers with one identity the older is closed, and told of as lost, before the newer is told of; if they take
     it from each other again and again, the one that has it keeps it.
+    `take(peer, data)` may take messages that stand at the beginning of `data`, as they came; it tells how far it did.
     `max_message` (bytes, all frames) closes the connection of a peer that sends more, `handshake_seconds` that of one
     which does not greet.
     """
@@ -129,8 +141,11 @@ class ZmtpServer:
         on_lost: Callable[[Peer, str], None] | None = None,
         max_message: int = MAX_MESSAGE,
         handshake_seconds: float = 30.0,
+        take: Callable[[Peer, bytes], int] | None = None,
     ) -> None:
         self.kind = kind
+        self.take = take
+        self.buffer = memoryview(bytearray(READ_SIZE))  # what was just read, by whichever peer
         self.on_messages = on_messages
         self.max_message = max_message
         self.handshake_seconds = handshake_seconds

@@ -1,7 +1,7 @@
 """vLLM's EngineCore wire (0.32.0): the records, as msgpack, of every message between a frontend and an engine.
 
-Array records are written in full and read with their tail missing. The hot messages have their own code
-(`fast.pack_add`, `fast.Router.feed`); what is here is the reference for those, and all that is used for the rest.
+Array records are written in full and read with their tail missing. The hot messages have their own code (`add_frames`,
+`fast.Router.feed`); the records here are the reference for those, and all that is used for the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from fastfront.errors import WireError
+from fastfront.flow import EngineRequest
 
 ADD, ABORT, START_DP_WAVE, UTILITY = b"\x00", b"\x01", b"\x02", b"\x03"
 ENGINE_CORE_DEAD = b"ENGINE_CORE_DEAD"
@@ -239,6 +240,37 @@ def decode(data: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, RecursionError) as error:
         raise WireError(f"malformed {kind.__name__}: {error}") from error
     return record
+
+
+def add_frames(
+    request: EngineRequest, prompt: bytes, sampling: bytes, client_index: int, current_wave: int
+) -> tuple[bytes, bytes]:
+    """An ADD message. `prompt` and `sampling` are those of the request as msgpack."""
+    payload = (
+        request.request_id,
+        msgspec.Raw(prompt),
+        None,  # mm_features
+        msgspec.Raw(sampling),
+        None,  # pooling_params
+        request.arrival_time,
+        None,  # lora_request
+        request.cache_salt,
+        request.data_parallel_rank,
+        None,  # prompt_embeds
+        None,  # prompt_is_token_ids
+        client_index,
+        current_wave,
+        request.priority,
+        request.trace_headers,
+        False,  # resumable
+        request.external_req_id,
+        request.reasoning_ended,
+        request.reasoning_parser_kwargs,
+        False,  # abort_immediately
+        request.session_id,
+        None,  # kv_hints
+    )
+    return ADD, encode(payload)
 
 
 def abort_frames(request_ids: Sequence[str]) -> tuple[bytes, bytes]:

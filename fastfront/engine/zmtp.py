@@ -29,7 +29,7 @@ class ZmtpError(EngineError):
 
 
 class Codec:
-    """The receiving half of one connection. Bytes in; messages out of `feed`, answers to send in `replies`."""
+    """The receiving half of one connection. Bytes into `join`; messages out of `read`, answers to send in `replies`."""
 
     def __init__(self, kind: str, max_message: int = MAX_MESSAGE) -> None:
         self.kind = kind
@@ -43,15 +43,24 @@ class Codec:
         self._frames: Message = []
         self._size = 0  # of the frames so far
 
-    def feed(self, data: bytes) -> list[Message]:
-        """Takes what was read, cut anywhere; the messages it completes. ZmtpError ends the connection."""
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._need:
-                return []
-            data = bytes(self._rest)
-            self._rest.clear()
-        at = 0
+    @property
+    def between_messages(self) -> bool:
+        """Whether what comes next begins a message (or is a command)."""
+        return self.identity is not None and not self._frames
+
+    def join(self, data: bytes) -> bytes:
+        """What was read, cut anywhere, after what is kept; nothing where that is not worth a look yet."""
+        if not self._rest:
+            return data
+        self._rest += data
+        if len(self._rest) < self._need:
+            return b""
+        data = bytes(self._rest)
+        self._rest.clear()
+        return data
+
+    def read(self, data: bytes, at: int = 0) -> list[Message]:
+        """The messages that are complete in joined data from `at` on; keeps the rest. ZmtpError ends the connection."""
         if not self._greeted:
             at = self._read_greeting(data)
             if not self._greeted:

@@ -13,7 +13,8 @@ from fastfront.errors import NativeMissingError
 
 if TYPE_CHECKING:
     from fastfront.fast.detok import Decoder, Vocab
-    from fastfront.fast.msgpack import first_wrong_id, pack_add, walk_outputs
+    from fastfront.fast.head import HeadReader
+    from fastfront.fast.msgpack import pack_ids, walk_outputs
     from fastfront.fast.nest import Nest
     from fastfront.fast.scan import Patterns, Scanner
     from fastfront.fast.sse import Flusher, Outbox, escape
@@ -24,7 +25,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "detok": ("Vocab", "Decoder"),
     "scan": ("Patterns", "Scanner"),
     "sse": ("Flusher", "Outbox", "escape"),
-    "msgpack": ("first_wrong_id", "pack_add", "walk_outputs"),
+    "head": ("HeadReader",),
+    "msgpack": ("pack_ids", "walk_outputs"),
     "nest": ("Nest",),
     "stream": ("Router", "Step", "Stream", "Stretch"),
 }
@@ -75,6 +77,7 @@ __all__ = [
     "NATIVE",
     "Decoder",
     "Flusher",
+    "HeadReader",
     "Nest",
     "Outbox",
     "Patterns",
@@ -85,7 +88,6 @@ __all__ = [
     "Stretch",
     "Vocab",
     "escape",
-    "first_wrong_id",
-    "pack_add",
+    "pack_ids",
     "walk_outputs",
 ]

@@ -1,16 +1,13 @@
-"""vLLM's wire in msgpack: one request packed, one output message walked. Pure twin of `msgpack_native.pyx`."""
+"""vLLM's wire in msgpack: token ids packed, one output message walked. Pure twin of `msgpack_native.pyx`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import msgspec
 
 from fastfront.errors import WireError
-
-if TYPE_CHECKING:
-    from fastfront.flow import EngineRequest
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -47,42 +44,12 @@ class Outputs(NamedTuple):
     error: WireError | None
 
 
-def pack_add(request: EngineRequest, client_index: int, current_wave: int) -> bytes:
-    """The payload of an ADD message: EngineCoreRequest, an array of 22 (wire d.1)."""
-    return _encode(
-        (
-            request.request_id,
-            request.prompt_token_ids,
-            None,  # mm_features
-            request.sampling,
-            None,  # pooling_params
-            request.arrival_time,
-            None,  # lora_request
-            request.cache_salt,
-            request.data_parallel_rank,
-            None,  # prompt_embeds
-            None,  # prompt_is_token_ids
-            client_index,
-            current_wave,
-            request.priority,
-            request.trace_headers,
-            False,  # resumable
-            request.external_req_id,
-            request.reasoning_ended,
-            request.reasoning_parser_kwargs,
-            False,  # abort_immediately
-            request.session_id,
-            None,  # kv_hints
-        )
-    )
-
-
-def first_wrong_id(ids: Sequence[object], limit: int) -> int:
-    """The place of the first that is no integer from 0 to `limit` - 1; -1 if all are."""
-    for place, value in enumerate(ids):
+def pack_ids(ids: Collection[object], limit: int) -> bytes | None:
+    """The array of token ids; None if one is no integer from 0 to `limit` - 1. A limit has 32 bits."""
+    for value in ids:
         if type(value) is not int or not 0 <= value < limit:
-            return place
-    return -1
+            return None
+    return _encode(ids if type(ids) is list else list(ids))
 
 
 def walk_outputs(message: bytes) -> Outputs:

@@ -21,6 +21,7 @@ cdef extern from "outputs.hpp" namespace "fastfront" nogil:
         const char* error()
         size_t offset()
         cbool next(COutput& out) except +
+        cbool says_nothing_more()
         string_view field(uint32_t place)
         int64_t integer(string_view piece)
         void end()

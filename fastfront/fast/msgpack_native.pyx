@@ -1,82 +1,37 @@
-"""One request packed, one output message walked, over csrc/. The contract is in `msgpack.py`, the pure twin."""
+"""Token ids packed, one output message walked, over csrc/. The contract is in `msgpack.py`, the pure twin."""
 
-from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libcpp.string cimport string
-
-import msgspec
 
 from fastfront.errors import WireError
 from fastfront.fast.msgpack import Output, Outputs
 
 cdef extern from "msgpack.hpp" namespace "fastfront" nogil:
-    void write_unsigned(string& out, uint64_t value) except +
-    void write_array(string& out, size_t count) except +
+    size_t ID_SIZE
+    size_t ARRAY_SIZE
+    char* write_array(char* to, uint32_t count)
+    char* write_id(char* to, uint32_t value)
 
-cdef object _encode = msgspec.msgpack.Encoder().encode
 
-
-def pack_add(request, client_index, current_wave):
+def pack_ids(ids, uint32_t limit):
+    cdef list items = ids if type(ids) is list else list(ids)
     cdef string out
-    cdef list ids = request.prompt_token_ids
-    cdef object token_id
-    write_array(out, 22)
-    _append(out, request.request_id)
-    out.reserve(out.size() + 5 * len(ids) + 1024)
-    write_array(out, len(ids))
-    for token_id in ids:
-        write_unsigned(out, <uint64_t> token_id)
-    # the other fields in one go, without the array header that msgspec puts before them
-    cdef bytes rest = _encode((
-        None,  # mm_features
-        request.sampling,
-        None,  # pooling_params
-        request.arrival_time,
-        None,  # lora_request
-        request.cache_salt,
-        request.data_parallel_rank,
-        None,  # prompt_embeds
-        None,  # prompt_is_token_ids
-        client_index,
-        current_wave,
-        request.priority,
-        request.trace_headers,
-        False,  # resumable
-        request.external_req_id,
-    ))
-    cdef bytes tail = _encode((
-        request.reasoning_ended,
-        request.reasoning_parser_kwargs,
-        False,  # abort_immediately
-        request.session_id,
-        None,  # kv_hints
-    ))
-    out.append(<const char*> rest + 1, len(rest) - 1)
-    out.append(<const char*> tail + 1, len(tail) - 1)
-    return out.data()[: out.size()]
-
-
-def first_wrong_id(ids, limit):
-    cdef Py_ssize_t place = 0
-    cdef long long most = limit
-    cdef long long number
-    cdef int overflow
+    out.resize(ARRAY_SIZE + ID_SIZE * len(items))
+    cdef char* at = write_array(&out[0], len(items))
+    cdef int64_t number
     cdef object value
-    for value in ids:
-        if type(value) is not int:
-            return place
-        number = PyLong_AsLongLongAndOverflow(value, &overflow)
-        if overflow or number < 0 or number >= most:
-            return place
-        place += 1
-    return -1
-
-
-cdef int _append(string& out, object value) except -1:
-    cdef bytes data = _encode(value)
-    out.append(<const char*> data, len(data))
-    return 0
+    try:
+        for value in items:
+            if type(value) is not int:
+                return None
+            number = value
+            if number < 0 or number >= limit:
+                return None
+            at = write_id(at, <uint32_t> number)
+    except OverflowError:
+        return None
+    return out.data()[: at - out.data()]
 
 
 def walk_outputs(bytes message not None):

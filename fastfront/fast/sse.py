@@ -56,7 +56,8 @@ class Outbox:
     """The body of one streamed answer on its way to one socket.
 
     `fd` is the socket's descriptor, or -1 to always hand the bytes to the owner (TLS). `limit` is how many bytes may
-    be pending in all. With `chunked` each flush is one HTTP chunk; `raw` bytes go out unframed (the response head).
+    be pending in all. With `chunked` each flush is one HTTP chunk; `raw` bytes (the response head) go out unframed,
+    with the body's next flush or the outbox's own.
     """
 
     def __init__(self, flusher: Flusher, owner: Owner, fd: int, limit: int, chunked: bool) -> None:
@@ -85,7 +86,6 @@ class Outbox:
         if self._body:
             self._close_chunk()
         self._raw += data
-        self._mark()
 
     def append(self, data: bytes) -> None:
         """Appends to the body."""

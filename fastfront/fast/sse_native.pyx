@@ -65,7 +65,6 @@ cdef class Outbox:
             return
         self.close_chunk()
         self.raw_bytes.append(<const char*> data, len(data))
-        self.mark()
 
     def append(self, bytes data not None):
         if self.closed:

@@ -296,3 +296,28 @@ class Router:
                 steps.append(step)
         rest: Any = walked[2:]
         return Parsed(walked.engine_index, steps, *rest)
+
+    def feed_read(self, data: bytes, at: int, now: float) -> tuple[int, Parsed | None]:
+        """Feeds output messages, a ZMTP frame each, that stand side by side in `data`, up to one that leaves something.
+
+        Where it stopped, and what is left. None: what stands there now is the codec's affair, if anything does.
+        """
+        while (frame := _frame(data, at)) is not None:
+            start, at = frame
+            parsed = self.feed(data[start:at], now)
+            if parsed.steps or any(part is not None for part in parsed[2:]):
+                return at, parsed
+        return at, None
+
+
+def _frame(data: bytes, at: int) -> tuple[int, int] | None:
+    """Where a frame begins and ends that is there whole, is a message of its own, and begins like msgpack's arrays."""
+    flags, size = data[at : at + 1], data[at + 1 : at + 2]
+    start = at + 2
+    if flags == b"\x02":
+        start, size = at + 9, data[at + 1 : at + 9]
+    elif flags != b"\x00" or not size:
+        return None
+    end = start + int.from_bytes(size, "big")
+    first = data[start] if start < end <= len(data) else 0
+    return (start, end) if first & 0xF0 == 0x90 or first in (0xDC, 0xDD) else None

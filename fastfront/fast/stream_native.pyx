@@ -36,6 +36,15 @@ cdef extern from "stretch.hpp" namespace "fastfront" nogil:
         const string& end()
 
 
+cdef extern from "<optional>" namespace "std" nogil:
+    cdef cppclass COptionalView "std::optional<std::string_view>":
+        cbool has_value()
+        string_view& value()
+
+cdef extern from "zmtp.hpp" namespace "fastfront" nogil:
+    COptionalView next_message(string_view data, size_t& at)
+
+
 cdef enum:
     STOP = 0  # the wire's finish_reason for an end token or a stop token id
     ID_DIGITS = 12  # at the end of a request id: 6 hex digits of the slot, 6 of a running number
@@ -286,6 +295,12 @@ cdef class Stream:
         return text.size()
 
 
+cdef bint is_array(string_view message) noexcept:
+    """Whether msgpack's array begins here, as in all that engines say but for their last word."""
+    cdef unsigned char first = 0 if message.empty() else <unsigned char> message.data()[0]
+    return first & 0xF0 == 0x90 or first == 0xDC or first == 0xDD
+
+
 cdef void append_number(string* out, Py_ssize_t number):
     cdef char digits[24]
     cdef int size = snprintf(digits, sizeof(digits), "%zd", number)
@@ -298,6 +313,7 @@ cdef class Router:
     cdef list slots
     cdef list free
     cdef int number
+    cdef COutput output  # the one that is being read
 
     def __cinit__(self):
         self.slots = []
@@ -331,26 +347,46 @@ cdef class Router:
         return [stream for stream in self.slots if stream is not None]
 
     def feed(self, bytes message not None, double now):
-        cdef COutput output
-        cdef COutputWalker* walker = new COutputWalker(string_view(<const char*> message, len(message)))
+        return self.feed_one(string_view(<const char*> message, len(message)), now, True)
+
+    def feed_read(self, bytes data not None, size_t at, double now):
+        cdef string_view whole = string_view(<const char*> data, len(data))
+        cdef COptionalView message
+        cdef size_t end = at
+        parsed = None
+        while parsed is None:
+            message = next_message(whole, end)
+            if not message.has_value() or not is_array(message.value()):
+                break
+            at = end
+            parsed = self.feed_one(message.value(), now, False)
+        return at, parsed
+
+    cdef object feed_one(self, string_view message, double now, bint always):
+        """What of the message is left for Python; None where that is nothing, unless it is `always` asked for."""
+        cdef COutputWalker* walker = new COutputWalker(message)
         cdef Stream stream
         cdef Py_ssize_t slot, before
-        cdef list steps = []
+        cdef list steps = None
         try:
-            while walker.next(output):
-                slot = self.find(output.request_id)
+            while walker.next(self.output):
+                slot = self.find(self.output.request_id)
                 if slot < 0:
                     self.dropped += 1
                     continue
                 stream = <Stream> self.slots[slot]
                 before = stream.tokens
-                step = stream.take(output, now)
+                step = stream.take(self.output, now)
                 self.tokens += stream.tokens - before
                 if step is not None:
                     if step.finish_reason >= 0:
-                        self.forget(output.request_id)
+                        self.forget(self.output.request_id)
+                    if steps is None:
+                        steps = []
                     steps.append(step)
-            return Parsed(walker.engine_index(), steps, *rest_of(walker))
+            if steps is None and not always and walker.says_nothing_more():
+                return None
+            return Parsed(walker.engine_index(), steps or [], *rest_of(walker))
         finally:
             del walker
 

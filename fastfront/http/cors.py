@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastfront.flow import HttpRequest
-from fastfront.http.head import header_lines
 
 ALL_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY")
 SAFE_HEADERS = {"Accept", "Accept-Language", "Content-Language", "Content-Type"}
-PREFLIGHT_VARY = ", ".join(
-    ["Origin", *(f"Access-Control-Request-{what}" for what in ("Method", "Headers", "Private-Network"))]
-)
+PREFLIGHT_VARY = ", ".join(f"Access-Control-Request-{what}" for what in ("Method", "Headers", "Private-Network"))
 MAX_AGE_S = 600
 
-_VARY = b"vary: Origin\r\n"
+#: What every answer carries.
+VARY = b"vary: Origin\r\n"
 
 Headers = list[tuple[str, str]]
 
@@ -38,7 +36,7 @@ class Cors:
         self._credentials = credentials
 
     def preflight(self, request: HttpRequest) -> tuple[int, bytes, Headers] | None:
-        """Status, text and headers when the request is a preflight, else None."""
+        """Status, text and further headers when the request is a preflight, else None."""
         origin = request.headers.get("origin")
         method = request.headers.get("access-control-request-method")
         if request.method != "OPTIONS" or origin is None or method is None:
@@ -70,12 +68,8 @@ class Cors:
             return 400, f"Disallowed CORS {', '.join(failures)}".encode(), answer
         return 200, b"OK", answer
 
-    def lines(self, origin: str | None) -> bytes:
-        """What every other answer carries, as bytes; `origin` is the request's Origin header."""
-        return _VARY if origin is None else header_lines(self.headers(origin))
-
     def headers(self, origin: str) -> Headers:
-        """What an answer to a request from another origin carries."""
+        """What an answer to a request from another origin carries, too; `origin` is the request's Origin header."""
         answer: Headers = []
         if self._any_origin and not self._credentials:
             answer.append(("access-control-allow-origin", "*"))
@@ -83,7 +77,6 @@ class Cors:
             answer.append(("access-control-allow-origin", origin))
         if self._credentials:
             answer.append(("access-control-allow-credentials", "true"))
-        answer.append(("vary", "Origin"))
         return answer
 
     def _allows(self, origin: str) -> bool:

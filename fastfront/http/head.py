@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from time import time
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 #: Headers that only the connection may write: they decide where the answer ends.
@@ -45,29 +45,36 @@ _short_line = lru_cache(maxsize=256)(_line)
 
 def header_lines(headers: Headers) -> bytes:
     """A handler's headers; ValueError as `header_line`, and for those that frame the answer."""
+    return _constant_lines(headers) if isinstance(headers, tuple) else _lines(headers)
+
+
+def _lines(headers: Headers) -> bytes:
     for name, _ in headers:
         if name.lower() in FRAMING:
             raise ValueError(f"a handler may not set the header {name!r}")
     return b"".join([header_line(name, value) for name, value in headers])
 
 
-class Clock:
-    """How answers begin: made once a second for each status and content type."""
+_constant_lines = lru_cache(maxsize=64)(_lines)
 
-    def __init__(self) -> None:
+
+class Clock:
+    """How answers begin: made once a second for each status and content type. `always` are lines that all have."""
+
+    def __init__(self, always: bytes = b"") -> None:
+        self._always = b"server: fastfront\r\n" + always
         self._second = -1
-        self._dated = b""
         self._made: dict[tuple[int, str | None], bytes] = {}
 
     def begin(self, status: int, content_type: str | None) -> bytes:
-        """The status line and the headers `date`, `server` and `content-type`; ValueError for what cannot be one."""
-        second = int(time.time())
+        """The status line, date, server, what all have, content type; ValueError for what cannot be an answer's."""
+        second = int(time())
         if second != self._second:
             self._second = second
-            self._dated = f"date: {formatdate(second, usegmt=True)}\r\nserver: fastfront\r\n".encode()
             self._made.clear()
         made = self._made.get((status, content_type))
         if made is None:
+            date = b"date: %b\r\n" % formatdate(second, usegmt=True).encode()
             kind = b"" if content_type is None else header_line("content-type", content_type)
-            made = self._made[status, content_type] = status_line(status) + self._dated + kind
+            made = self._made[status, content_type] = status_line(status) + date + self._always + kind
         return made

@@ -1,364 +1,61 @@
-"""Bytes in, whole requests out; no I/O.
-
-httptools can neither stop between two requests of one read nor say where it is. So it is fed in pieces that end where a
-message may end: a body of known length ends where it ends; a head, and a chunked body, end with an empty line. After
-each piece at most one request has become whole, which bounds what waits, and a head's size is counted exactly.
-llhttp's strict mode refuses what smuggling is made of (both or double lengths, bare CR or LF, folded headers, odd chunk
-sizes); what it lets pass is refused here.
-
-Clients send the same few heads again and again. What a plain one (a body of known length, nothing to upgrade or to wait
-for) was read as is kept, and a request that begins with the very same bytes and is there whole needs no parser.
-"""
+"""Bytes in, whole requests out; no I/O. Plain heads and the bodies behind them are read here, all else by `strict`."""
 
 from __future__ import annotations
 
-from enum import IntEnum
-from types import SimpleNamespace
-from urllib.parse import unquote
-
-import httptools
-import msgspec
-from msgspec.structs import replace
-
-from fastfront.errors import HeadersTooLargeError, MalformedRequestError, PayloadTooLargeError, RequestError
+from fastfront.fast import HeadReader
 from fastfront.http.settings import Settings
+from fastfront.http.strict import Incoming, Stage, StrictParser
 
-EMPTY_LINE = b"\r\n\r\n"
-ONCE = ("host", "content-length", "transfer-encoding")
-#: Heads that are kept, and how long one may be (bytes).
-KEPT_HEADS = 256
-KEPT_HEAD_SIZE = 2048
-#: Bytes that one chunk may cost beside its data; more (long extensions) counts towards the size of the head.
-CHUNK_OVERHEAD = 128
+_NOTHING, _, _BODY = Stage
 
 
-class Stage(IntEnum):
-    """What of the next request is there."""
-
-    NOTHING = 0
-    HEAD = 1
-    BODY = 2
+def head_reader(settings: Settings) -> HeadReader:
+    """What reads plain heads within the limits of `settings`, for any number of connections."""
+    return HeadReader(settings.max_head_size, settings.max_header_count, settings.max_body_size)
 
 
-class Incoming(msgspec.Struct):
-    """A whole request; `target` is the request line's, `path` its decoded path."""
-
-    method: str
-    target: str
-    path: str
-    query: str
-    headers: dict[str, str]
-    body: bytes
-    keep_alive: bool
-    http10: bool
-
-
-class Head(msgspec.Struct):
-    """What a plain head was read as: of `like` everything but the body is the next request's too."""
-
-    like: Incoming
-    length: int
-
-
-Heads = dict[bytes, Head]
-
-
-class RequestParser:
+class RequestParser(StrictParser):
     """One connection's requests. After an error it must not be fed again."""
 
-    def __init__(self, settings: Settings, heads: Heads | None = None) -> None:
-        self._settings = settings
-        self._heads: Heads = {} if heads is None else heads
-        self._head = b""  # of the request that is being read, if it came in one piece
-        self._parser = httptools.HttpRequestParser(self)
-        self._data = b""
-        self._pos = 0
-        self._tail = b""  # the last bytes of an unfinished head or chunked body: an empty line may be cut in two
-        self._error: RequestError | None = None
-        self._left = 0  # bytes of a body of known length that are still to come
-        self._upgrade = False
-        self._priming = False
-        self._method = ""
-        self._where = ("", "")
-        self._keep_alive = False
-        self._http10 = False
-        #: How many requests have begun.
-        self.begun = 0
-        self.stage = Stage.NOTHING
-        #: The client waits for `100 Continue` before it sends the body.
-        self.awaits_continue = False
-        self._reset()
-
-    def _reset(self) -> None:
-        self._target = b""
-        self._headers: dict[str, str] = {}
-        self._count = 0
-        self._overhead = 0  # bytes of the head, later of a chunked body, that are not data
-        self._chunks = 0
-        self._chunked = False
-        self._body: bytes | bytearray = b""
-        self._done = False
-
-    def feed(self, data: bytes) -> None:
-        """Adds bytes; `next` makes requests of them."""
-        self._data = self._data[self._pos :] + data if self._pos < len(self._data) else data
-        self._pos = 0
-
-    def pending(self) -> bool:
-        """Whether there are bytes that `next` has not looked at."""
-        return self._pos < len(self._data)
+    def __init__(self, settings: Settings, heads: HeadReader | None = None) -> None:
+        super().__init__(settings)
+        self._heads = heads or head_reader(settings)
+        self._plain: Incoming | None = None  # lacks `_left` bytes of its body, of which `_parts` are there
+        self._parts: list[bytes] = []
 
     def next(self) -> Incoming | None:
         """The next whole request, None when more bytes are needed; raises a RequestError that ends the connection."""
+        if self._plain is not None:
+            return self._next_part(self._plain)
         data = self._data
-        size = len(data)
-        if self.stage is Stage.NOTHING and self._pos < size and not self._tail:
-            known = self._next_known(data, size)
-            if known is not None:
-                return known
-        while self._pos < size:
-            start = self._pos
-            in_body = self.stage is Stage.BODY
-            if self._left:
-                end = min(size, start + self._left)
-                self._left -= end - start
-            else:
-                end = self._piece_end(data, start)
-                if not in_body:
-                    self._overhead += end - start
-                    if self._overhead > self._settings.max_head_size:
-                        raise self._refuse(self._too_large())
+        if self.stage is not _NOTHING or self._tail or not data:
+            return super().next()
+        head = self._heads.read(data, self._pos)
+        if head is None:
+            return super().next()
+        method, path, query, headers, target, keep_alive, start, length = head
+        self.begun += 1
+        end = start + length
+        body = data[start:end]
+        incoming = Incoming(method, path, query, headers, body, self.client, target, keep_alive, False)
+        if end < len(data):
             self._pos = end
-            try:
-                self._parser.feed_data(data if end - start == size else memoryview(data)[start:end])
-            except httptools.HttpParserUpgrade:
-                self._ignore_upgrade()
-            except httptools.HttpParserError as error:
-                raise self._refuse(self._error or MalformedRequestError(f"Invalid HTTP request: {error}")) from error
-            if self.stage is not Stage.BODY:
-                self._head = b""  # that was no head: only empty lines before one
-            if in_body and self._chunked and self._error is None:
-                self._count_overhead(end - start)
-            if self._error is not None:
-                raise self._refuse(self._error)
-            if self._done:
-                return self._take()
-        self._data = b""
-        self._pos = 0
+            return incoming
+        self._data, self._pos = b"", 0
+        if len(body) == length:
+            return incoming
+        self._plain, self._parts, self._left = incoming, [body], length - len(body)
+        self.stage = _BODY
         return None
 
-    def _next_known(self, data: bytes, size: int) -> Incoming | None:
-        """The next request if it is there whole and its head is known."""
-        start = self._pos
-        end = data.find(EMPTY_LINE, start, start + KEPT_HEAD_SIZE) + len(EMPTY_LINE)
-        if end < len(EMPTY_LINE):
+    def _next_part(self, incoming: Incoming) -> Incoming | None:
+        part = self._data[self._pos : self._pos + self._left]
+        self._parts.append(part)
+        self._left -= len(part)
+        self._seen(self._pos + len(part))
+        if self._left:
             return None
-        head = data[start:end]
-        known = self._heads.get(head)
-        if known is None:
-            self._head = head
-            return None
-        after = end + known.length
-        if size < after:
-            return None
-        self._pos = after
-        self.begun += 1
-        like = known.like
-        return Incoming(
-            like.method, like.target, like.path, like.query, like.headers.copy(), data[end:after], like.keep_alive,
-            like.http10,
-        )  # fmt: skip
-
-    def _keep(self, incoming: Incoming) -> None:
-        head, self._head = self._head, b""
-        if self._upgrade or self._chunked or "expect" in incoming.headers:
-            return
-        if len(self._heads) >= KEPT_HEADS:
-            self._heads.clear()
-        like = replace(incoming, headers=incoming.headers.copy(), body=b"")
-        self._heads[head] = Head(like, len(incoming.body))
-
-    def _piece_end(self, data: bytes, start: int) -> int:
-        if start == 0 and self._tail:
-            at = (self._tail + data[:3]).find(EMPTY_LINE)
-            if at >= 0:
-                end = at + len(EMPTY_LINE) - len(self._tail)
-                self._tail = b""
-                return end
-        at = data.find(EMPTY_LINE, start)
-        if at >= 0:
-            self._tail = b""
-            return at + len(EMPTY_LINE)
-        self._tail = (self._tail + data[max(start, len(data) - 3) :])[-3:]
-        return len(data)
-
-    def _refuse(self, error: RequestError) -> RequestError:
-        self._head = b""
-        self.stage = Stage.NOTHING
-        self.awaits_continue = False
-        self._data = b""
-        self._pos = 0
-        self._reset()
-        return error
-
-    def _take(self) -> Incoming:
-        path, query = self._where
-        body = self._body if isinstance(self._body, bytes) else bytes(self._body)
-        incoming = Incoming(
-            self._method, self._target.decode(), path, query, self._headers, body, self._keep_alive, self._http10
-        )
-        if self._head:
-            self._keep(incoming)
-        if self._upgrade:
-            self._upgrade = False
-            self._parser = httptools.HttpRequestParser(self)
-        self.stage = Stage.NOTHING
-        self.awaits_continue = False
-        self._reset()
+        incoming.body = b"".join(self._parts)
+        self._plain, self._parts = None, []
+        self.stage = _NOTHING
         return incoming
-
-    def _too_large(self) -> HeadersTooLargeError:
-        limit = self._settings.max_head_size
-        return HeadersTooLargeError(f"The request line and headers are longer than {limit} bytes", limit=limit)
-
-    def _count_overhead(self, fed: int) -> None:
-        """What a chunked body holds beside its data is bounded like the head; each chunk allows for a bit more."""
-        self._overhead = max(0, self._overhead + fed - CHUNK_OVERHEAD * self._chunks)
-        self._chunks = 0
-        if self._overhead > self._settings.max_head_size:
-            self._error = self._too_large()
-
-    def _ignore_upgrade(self) -> None:
-        """httptools leaves HTTP here and skips the body; we go on as if nobody had asked to upgrade."""
-        if not self._left and not self._chunked:
-            self._done = True
-            return
-        length = f"content-length: {self._left}" if self._left else "transfer-encoding: chunked"
-        rest = SimpleNamespace(
-            on_header=self._on_trailer,
-            on_body=self.on_body,
-            on_chunk_header=self.on_chunk_header,
-            on_message_complete=self._on_body_complete,
-        )
-        self._parser = httptools.HttpRequestParser(rest)
-        self._priming = True
-        self._parser.feed_data(f"POST / HTTP/1.1\r\n{length}\r\n\r\n".encode())
-        self._priming = False
-
-    def _on_trailer(self, name: bytes, value: bytes) -> None:
-        if not self._priming:
-            self.on_header(name, value)
-
-    def _on_body_complete(self) -> None:
-        self._done = True
-
-    # --- called by httptools; an exception here would lose its meaning, so errors are kept for `next`
-
-    def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        self.stage = Stage.HEAD
-        self.begun += 1
-
-    def on_url(self, url: bytes) -> None:
-        """A part of the request target."""
-        self._target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer, which is dropped."""
-        self._count += 1
-        if self._count > self._settings.max_header_count:
-            limit = self._settings.max_header_count
-            self._error = HeadersTooLargeError(f"The request has more than {limit} headers", limit=limit)
-        if self.stage is not Stage.HEAD:
-            return
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1").rstrip(" \t")
-        if key not in self._headers:
-            self._headers[key] = text
-        elif key in ONCE:
-            self._error = MalformedRequestError(f"The header {key!r} is there twice", param=key)
-        else:
-            self._headers[key] += ", " + text
-
-    def on_headers_complete(self) -> None:
-        """The end of the head: decides how the body is read."""
-        self.stage = Stage.BODY
-        self._overhead = 0
-        self._keep_alive = self._parser.should_keep_alive()
-        self._upgrade = self._parser.should_upgrade()
-        self._method = self._parser.get_method().decode()
-        if self._error is None:
-            self._error = self._examine()
-
-    def on_body(self, data: bytes) -> None:
-        """A part of the body."""
-        self.awaits_continue = False
-        if not self._body:
-            self._body = data
-        elif isinstance(self._body, bytes):
-            self._body = bytearray(self._body) + data
-        else:
-            self._body += data
-        if self._chunked:
-            self._overhead -= len(data)
-            if len(self._body) > self._settings.max_body_size:
-                self._error = self._body_too_large()
-
-    def on_chunk_header(self) -> None:
-        """A chunk begins."""
-        self._chunks += 1
-
-    def on_message_complete(self) -> None:
-        """The end of the request; of one that asks for an upgrade only httptools thinks so."""
-        self._done = not self._upgrade
-
-    def _examine(self) -> RequestError | None:
-        headers = self._headers
-        version = self._parser.get_http_version()
-        self._http10 = version == "1.0"
-        if version not in ("1.1", "1.0"):
-            return MalformedRequestError(f"HTTP/{version} is not served", value=version)
-        if "host" not in headers and not self._http10:
-            return MalformedRequestError("The header 'host' is missing", param="host")
-        where = split_target(self._method, self._target)
-        if where is None:
-            return MalformedRequestError("The request target is not a path", value=self._target.decode("latin-1"))
-        self._where = where
-        coding = headers.get("transfer-encoding")
-        if coding is not None:
-            if coding.lower() != "chunked" or self._http10:
-                return MalformedRequestError("Only 'chunked' is served, of HTTP/1.1", param="transfer-encoding")
-            self._chunked = True
-        else:
-            self._left = int(headers.get("content-length", "0"))
-            if self._left > self._settings.max_body_size:
-                return self._body_too_large()
-        expect = headers.get("expect")
-        if expect is not None and not self._http10:
-            if expect.lower() != "100-continue":
-                return MalformedRequestError("Only '100-continue' can be expected", param="expect", value=expect)
-            self.awaits_continue = self._chunked or self._left > 0
-        return None
-
-    def _body_too_large(self) -> PayloadTooLargeError:
-        limit = self._settings.max_body_size
-        return PayloadTooLargeError(f"The request body is longer than {limit} bytes", limit=limit)
-
-
-def split_target(method: str, target: bytes) -> tuple[str, str] | None:
-    """Decoded path and raw query of a request target; None when it has no path (CONNECT's, `*` but for OPTIONS)."""
-    text = target.decode("latin-1")
-    if method == "CONNECT":
-        return None
-    if text == "*":
-        return ("*", "") if method == "OPTIONS" else None
-    if not text.startswith("/"):
-        scheme, _, rest = text.partition("://")
-        if scheme.lower() not in ("http", "https"):
-            return None
-        authority, slash, rest = rest.partition("/")
-        if "?" in authority or "#" in authority:
-            return None
-        text = slash + rest or "/"
-    path, _, query = text.partition("#")[0].partition("?")
-    return (unquote(path) if "%" in path else path), query

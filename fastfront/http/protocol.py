@@ -17,11 +17,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, cast
 
 from fastfront.errors import RequestError, RequestTimeoutError
-from fastfront.flow import HttpRequest
-from fastfront.http.parser import RequestParser, Stage
+from fastfront.http.parser import RequestParser
 from fastfront.http.reply import Exchange
+from fastfront.http.strict import Stage
 
 if TYPE_CHECKING:
+    from fastfront.fast import Outbox
     from fastfront.http.server import Server
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -38,6 +39,11 @@ class State(Enum):
     CLOSED = 3
 
 
+# Looking one up in its enum takes ten times as long.
+_OPEN, _LAST, _LINGERING, _CLOSED = State
+_NOTHING, _HEAD, _BODY = Stage
+
+
 class Connection(asyncio.Protocol):
     """A client's connection."""
 
@@ -45,8 +51,12 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._settings = server.shared.settings
-        self._parser = RequestParser(server.shared.settings, server.heads)
+        settings = server.shared.settings
+        self._settings = settings
+        #: What a stage may take; from the end of a request to the next one's first byte the connection is idle.
+        self._times = (settings.keep_alive_timeout, settings.header_timeout, settings.body_timeout)
+        self._keeps_alive = settings.keep_alive_timeout > 0
+        self._parser = RequestParser(settings, server.shared.heads)
         self._state = State.OPEN
         self._current: Exchange | None = None
         self._queue: deque[Exchange] = deque()
@@ -78,15 +88,24 @@ class Connection(asyncio.Protocol):
             self.transport.set_write_buffer_limits(high=0, low=0)
         else:  # TLS transports pause at the limit, others above it
             self.transport.set_write_buffer_limits(high=1, low=0)
-        self.client = _name(transport.get_extra_info("peername"))
+        self.client = self._parser.client = _name(transport.get_extra_info("peername"))
         self._server.connections.add(self)
         self.deadline = self._server.loop.time() + self._settings.header_timeout
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client; after a refusal they are thrown away."""
-        if self._state is State.OPEN:
-            self._parser.feed(data)
-            self._pump()
+        if self._state is not _OPEN:
+            return
+        parser = self._parser
+        parser.feed(data)
+        if self._current is None and not self._queue and not self._write_paused:
+            exchange = self._next()
+            if exchange is not None and not parser.pending():
+                self._serve_alone(exchange)
+                return
+            if exchange is not None:
+                self._wait(exchange)
+        self._pump()
 
     def eof_received(self) -> None:
         """The client has left, or sends no more, which counts as leaving; the transport closes by itself."""
@@ -114,24 +133,27 @@ class Connection(asyncio.Protocol):
 
     def last(self) -> bool:
         """Whether the connection closes after this answer on its own account."""
-        ending = self._server.draining or self._settings.keep_alive_timeout <= 0
-        return ending and not self._queue and self._parser.stage is Stage.NOTHING
+        if self._keeps_alive and not self._server.draining:
+            return False
+        return not self._queue and self._parser.stage is _NOTHING
 
     def answered(self, keep_alive: bool) -> None:
         """The answer to the current request is complete."""
         self._current = None
-        if keep_alive and not self.last():
-            self._pump()
-        else:
+        if not keep_alive or self.last():
             self._end()
+        elif self._queue or self._parser.pending():
+            self._pump()
+        elif not self._pumping:
+            self._settle()
 
-    def flush_later(self) -> None:
-        """Sees to it that what is in outboxes goes out soon, even if nobody flushes them."""
-        self._server.flush_later()
+    def flush_later(self, outbox: Outbox) -> None:
+        """Sees to it that what is in the outbox goes out soon, even if nobody flushes it."""
+        self._server.flush_later(outbox)
 
     def drop(self, reset: bool = False) -> None:
         """Cancels what runs and closes at once."""
-        if self._state is State.CLOSED and self._socket_fd < 0:
+        if self._state is _CLOSED and self._socket_fd < 0:
             return
         self._leave()
         if reset and self._socket_fd >= 0:
@@ -143,9 +165,9 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being received, waits or is served."""
-        if self._state is State.CLOSED:
+        if self._state is _CLOSED:
             return self._write_paused
-        return self._current is not None or bool(self._queue) or self._parser.stage is not Stage.NOTHING
+        return self._current is not None or bool(self._queue) or self._parser.stage is not _NOTHING
 
     @property
     def stuck(self) -> bool:
@@ -167,23 +189,32 @@ class Connection(asyncio.Protocol):
     def expire(self) -> None:
         """The deadline has passed."""
         self.deadline = math.inf
-        if self._state is not State.OPEN:
+        if self._state is not _OPEN:
             self.drop()
-        elif self._parser.stage is Stage.NOTHING:
+        elif self._parser.stage is _NOTHING:
             self._leave()
             self.transport.close()
         else:
-            what = "headers" if self._parser.stage is Stage.HEAD else "body"
+            what = "headers" if self._parser.stage is _HEAD else "body"
             self._refuse(RequestTimeoutError(f"The request's {what} did not arrive in time"))
             self._pump()
 
     def drain(self) -> None:
         """Closes now if nothing is under way, else after the last answer."""
-        if not self.busy and self._state is State.OPEN:
+        if not self.busy and self._state is _OPEN:
             self._leave()
             self.transport.close()
 
     # --- inside
+
+    def _serve_alone(self, exchange: Exchange) -> None:
+        """What `_pump` does, where nothing else waits or is served: mostly."""
+        self._pumping = True
+        self._current = exchange
+        self._server.begin(exchange)
+        self._pumping = False
+        if self._state is _OPEN or self._state is _LAST:
+            self._settle()
 
     def _pump(self) -> None:
         if self._pumping:
@@ -193,7 +224,7 @@ class Connection(asyncio.Protocol):
         while True:
             if self._parser.pending():
                 self._take()
-            if self._current is not None or not self._queue or self._write_paused or self._state is State.CLOSED:
+            if self._current is not None or not self._queue or self._write_paused or self._state is _CLOSED:
                 break
             if started == BURST:
                 self._server.loop.call_soon(self._pump)
@@ -204,87 +235,75 @@ class Connection(asyncio.Protocol):
                 self._queued_bytes -= len(exchange.request.body)
             self._server.begin(exchange)
         self._pumping = False
-        if self._state is State.OPEN or self._state is State.LAST:
+        if self._state is _OPEN or self._state is _LAST:
             self._settle()
 
     def _room(self) -> bool:
         return len(self._queue) < self._settings.max_pipelined and self._queued_bytes <= self._settings.max_body_size
 
     def _take(self) -> None:
-        while self._state is State.OPEN and self._room():
-            try:
-                incoming = self._parser.next()
-            except RequestError as error:
-                self._refuse(error)
+        while self._state is _OPEN and self._room():
+            exchange = self._next()
+            if exchange is None:
                 return
-            if incoming is None:
-                return
-            body = incoming.body
-            request = HttpRequest(
-                incoming.method, incoming.path, incoming.query, incoming.headers, body, self.client
-            )
-            self._queued_bytes += len(body)
-            self._queue.append(
-                Exchange(
-                    self,
-                    self._server.shared,
-                    request,
-                    target=incoming.target,
-                    keep_alive=incoming.keep_alive,
-                    http10=incoming.http10,
-                )
-            )
-            if not incoming.keep_alive:
-                self._state = State.LAST
+            self._wait(exchange)
             if not self._parser.pending():
                 return
+
+    def _next(self) -> Exchange | None:
+        """The next whole request; a refusal waits in the queue already."""
+        try:
+            incoming = self._parser.next()
+        except RequestError as error:
+            self._refuse(error)
+            return None
+        if incoming is None:
+            return None
+        if not incoming.keep_alive:
+            self._state = _LAST
+        return Exchange(self, self._server.shared, incoming)
+
+    def _wait(self, exchange: Exchange) -> None:
+        self._queue.append(exchange)
+        if exchange.request is not None:
+            self._queued_bytes += len(exchange.request.body)
 
     def _refuse(self, error: RequestError) -> None:
         self._queue.append(Exchange(self, self._server.shared, None, error))
         self._refused = True
-        self._state = State.LAST
+        self._state = _LAST
 
     def _settle(self) -> None:
         """Sets what follows from where we are: reading or not, the deadline, whether to ask for the body."""
         parser = self._parser
+        stage = parser.stage
         serving = self._current is not None or bool(self._queue) or self._write_paused
-        if not serving and parser.stage is Stage.NOTHING and self._state is State.OPEN and not self._read_paused:
-            self._rest()
-            return
-        if self._state is State.OPEN and parser.pending() and not self._room():
-            if not self._read_paused:
-                self._read_paused = True
-                self.transport.pause_reading()
-        elif self._read_paused:
-            self._read_paused = False
-            self.transport.resume_reading()
-        if self._state is State.LAST:
+        if self._read_paused or (serving and parser.pending()):
+            self._pause_or_resume()
+        if self._state is _LAST:
             self.deadline = math.inf
             return
-        stage = parser.stage
-        if stage is Stage.BODY and parser.awaits_continue:
+        if stage is _BODY and parser.awaits_continue:
             if serving:
                 self.deadline = math.inf
                 return
             parser.awaits_continue = False
             self.transport.write(CONTINUE)
-        if stage is Stage.NOTHING:
-            if serving:
-                self.deadline = math.inf
-                self._waits_for = (-1, parser.begun)
-            else:
-                self._rest()
+        if stage is _NOTHING and serving:
+            self.deadline = math.inf
+            self._waits_for = (-1, parser.begun)
         elif self._waits_for != (stage, parser.begun):
             self._waits_for = (stage, parser.begun)
-            allowed = self._settings.header_timeout if stage is Stage.HEAD else self._settings.body_timeout
-            self.deadline = self._server.loop.time() + allowed
+            self.deadline = self._server.loop.time() + self._times[stage]
 
-    def _rest(self) -> None:
-        """Nothing is under way: the time of an idle connection runs, from the end of its last request."""
-        begun = self._parser.begun
-        if self._waits_for != (Stage.NOTHING, begun):
-            self._waits_for = (Stage.NOTHING, begun)
-            self.deadline = self._server.loop.time() + self._settings.keep_alive_timeout
+    def _pause_or_resume(self) -> None:
+        full = self._state is _OPEN and self._parser.pending() and not self._room()
+        if full and not self._read_paused:
+            self._read_paused = True
+            self.transport.pause_reading()
+        elif self._read_paused and not full:
+            self._read_paused = False
+            self.transport.resume_reading()
 
     def _end(self) -> None:
         """The last answer is written: closes, but not so that unread bytes would reset it on its way."""
@@ -293,7 +312,7 @@ class Connection(asyncio.Protocol):
             self._leave()
             self.transport.close()
             return
-        self._state = State.LINGERING
+        self._state = _LINGERING
         self._queue.clear()
         self.deadline = self._server.loop.time() + self._settings.linger_timeout
         self.transport.write_eof()
@@ -303,7 +322,7 @@ class Connection(asyncio.Protocol):
 
     def _leave(self) -> None:
         """Nobody is there to answer any more."""
-        self._state = State.CLOSED
+        self._state = _CLOSED
         self.deadline = math.inf
         current, self._current = self._current, None
         if current is not None:

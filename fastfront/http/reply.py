@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fastfront.errors import FastfrontError, RequestError
-from fastfront.fast import Flusher, Outbox
-from fastfront.flow import HttpRequest
-from fastfront.http.cors import Cors
+from fastfront.fast import Flusher, HeadReader, Outbox
+from fastfront.flow import HttpRequest, Running
+from fastfront.http.cors import VARY, Cors
 from fastfront.http.head import Clock, Headers, header_lines
+from fastfront.http.parser import head_reader
 from fastfront.http.settings import Settings
+from fastfront.http.strict import Incoming
 
 if TYPE_CHECKING:
     from fastfront.fast.sse import Owner
@@ -25,10 +27,10 @@ access_logger = logging.getLogger("fastfront.access")
 #: Turns an error into status, body, content type and further headers.
 RenderError = Callable[[Exception], tuple[int, bytes, str, Headers]]
 
-_CHUNKED = b"transfer-encoding: chunked\r\n"
+_CHUNKED = b"transfer-encoding: chunked\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
-_CLOSE = b"connection: close\r\n\r\n"
-_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"
+_CLOSE = b"connection: close\r\n"
+_KEEP_ALIVE = b"connection: keep-alive\r\n"
 
 
 @dataclass(slots=True)
@@ -39,9 +41,14 @@ class Shared:
     render_error: RenderError
     settings: Settings
     cors: Cors | None = None
-    clock: Clock = field(default_factory=Clock)
     #: Told of every answer to a request as it begins, with its status.
     observe: Callable[[HttpRequest, int], None] | None = None
+    clock: Clock = field(init=False)
+    heads: HeadReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(VARY if self.cors is not None else b"")
+        self.heads = head_reader(self.settings)
 
 
 class Channel(Protocol):
@@ -57,8 +64,8 @@ class Channel(Protocol):
     def answered(self, keep_alive: bool) -> None:
         """The answer is complete: serve the next request, or close."""
 
-    def flush_later(self) -> None:
-        """Sees to it that what is in outboxes goes out soon, even if nobody flushes them."""
+    def flush_later(self, outbox: Outbox) -> None:
+        """Sees to it that what is in the outbox goes out soon, even if nobody flushes it."""
 
     def drop(self, reset: bool = False) -> None:
         """Cancels what runs and closes at once; with `reset` the client sees an error, not an end."""
@@ -70,7 +77,8 @@ class Exchange:
     _chunked = False
     _opened = False
     _outbox: Outbox | None = None
-    task: asyncio.Task[None] | None = None
+    #: What serves the request now.
+    task: asyncio.Task[None] | Running | None = None
     #: The status once the answer has begun.
     status = 0
     #: The answer is complete.
@@ -79,22 +87,13 @@ class Exchange:
     gone = False
 
     def __init__(
-        self,
-        channel: Channel,
-        shared: Shared,
-        request: HttpRequest | None,
-        error: RequestError | None = None,
-        *,
-        target: str = "",
-        keep_alive: bool = False,
-        http10: bool = False,
+        self, channel: Channel, shared: Shared, request: Incoming | None, error: RequestError | None = None
     ) -> None:
         self._channel = channel
         self._shared = shared
         self._cors = shared.cors
-        self._target = target
-        self._keep_alive = keep_alive
-        self._http10 = http10
+        self._keep_alive = request is not None and request.keep_alive
+        self._http10 = request is not None and request.http10
         self._head_only = request is not None and request.method == "HEAD"
         self.request = request
         self.error = error
@@ -114,11 +113,13 @@ class Exchange:
         if self.gone:
             self.status = status
             return
-        bodiless = status in (204, 304)
-        length = b"" if bodiless else b"content-length: %d\r\n" % len(body)
-        head = self._head(status, length, content_type, headers)
+        head = self._head(status, content_type, headers)
         self._begin(status)
-        self._channel.transport.write(head if bodiless or self._head_only else head + body)
+        if status == 204 or status == 304:
+            answer = head + b"\r\n"
+        else:
+            answer = b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), b"" if self._head_only else body)
+        self._channel.transport.write(answer)
         self._finish()
 
     def open_stream(self, status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()) -> Outbox:
@@ -127,9 +128,9 @@ class Exchange:
             raise RuntimeError("the request has been answered already")
         self._opened = True
         self._chunked = not self._http10
-        if self._http10:
+        if not self._chunked:
             self._keep_alive = False  # the end of the body is the end of the connection
-        head = self._head(status, _CHUNKED if self._chunked else b"", content_type, headers)
+        head = self._head(status, content_type, headers) + (_CHUNKED if self._chunked else b"\r\n")
         self._begin(status)
         channel, shared = self._channel, self._shared
         limit = shared.settings.outbox_limit
@@ -143,7 +144,7 @@ class Exchange:
             outbox.set_direct(False)  # answers before this one are still on their way
         outbox.raw(head)
         self._outbox = outbox
-        channel.flush_later()
+        channel.flush_later(outbox)
         return outbox
 
     def close_stream(self) -> None:
@@ -211,6 +212,24 @@ class Exchange:
         self._cors = None
         self.send(status, body, "text/plain; charset=utf-8", headers)
 
+    def follow(self, running: Running | None) -> None:
+        """The handler has returned; `running`, if there is one, goes on for it."""
+        self.task = None
+        if running is None:
+            self.complete()
+        elif self.gone:
+            running.cancel()
+        elif not self.done:
+            self.task = running
+
+    def end(self, error: Exception | None = None) -> None:
+        """What a Running was about is over: it has answered, or `error` is the answer."""
+        self.task = None
+        if error is None:
+            self.complete()
+        else:
+            self.fail(error)
+
     def complete(self) -> None:
         """The handler has returned: ends its stream, or answers for it if it did not."""
         if self.gone or self.done:
@@ -249,23 +268,25 @@ class Exchange:
         if observe is not None and self.request is not None and not self.gone:
             observe(self.request, status)
 
-    def _head(self, status: int, framing: bytes, content_type: str | None, headers: Headers) -> bytes:
+    def _head(self, status: int, content_type: str | None, headers: Headers) -> bytes:
+        """All but how long the body is."""
         shared, request = self._shared, self.request
-        keep_alive = self._keep_alive = self._keep_alive and not self._channel.last()
-        parts = [shared.clock.begin(status, content_type), framing]
+        head = shared.clock.begin(status, content_type)
         if headers:
-            parts.append(header_lines(headers))
-        if self._cors is not None:
-            origin = None if request is None else request.headers.get("origin")
-            parts.append(self._cors.lines(origin))
+            head += header_lines(headers)
+        if self._cors is not None and request is not None:
+            origin = request.headers.get("origin")
+            if origin is not None:
+                head += header_lines(self._cors.headers(origin))
         if shared.settings.request_id_headers:
             given = None if request is None else request.headers.get("x-request-id")
-            parts.append(b"x-request-id: %b\r\n" % (given or secrets.token_hex(16)).encode("latin-1"))
-        if not keep_alive:
-            parts.append(_CLOSE)
-        else:
-            parts.append(_KEEP_ALIVE if self._http10 else b"\r\n")
-        return b"".join(parts)
+            head += b"x-request-id: %b\r\n" % (given or secrets.token_hex(16)).encode("latin-1")
+        if not self._keep_alive or self._channel.last():
+            self._keep_alive = False
+            head += _CLOSE
+        elif self._http10:
+            head += _KEEP_ALIVE
+        return head
 
     def _finish(self) -> None:
         self.done = True
@@ -275,8 +296,10 @@ class Exchange:
         self._channel.answered(self._keep_alive)
 
     def _line(self) -> str:
-        method = self.request.method if self.request is not None else "-"
-        return f"{method} {self._target} HTTP/1.{'0' if self._http10 else '1'}"
+        request = self.request
+        if request is None:
+            return "-  HTTP/1.1"
+        return f"{request.method} {request.target} HTTP/1.{'0' if request.http10 else '1'}"
 
 
 class _Sink:

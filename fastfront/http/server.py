@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from fastfront.errors import StartError
-from fastfront.fast import Flusher
+from fastfront.fast import Flusher, Outbox
 from fastfront.flow import Work
 from fastfront.http.auth import Keys
 from fastfront.http.cors import Cors
 from fastfront.http.listener import Listener
-from fastfront.http.parser import Heads
 from fastfront.http.protocol import Connection
 from fastfront.http.reply import Exchange, RenderError, Shared
 from fastfront.http.router import Router
@@ -24,8 +23,10 @@ from fastfront.http.settings import Settings
 
 #: How often deadlines are looked at, at most and at least (s).
 TICK_S = (0.5, 0.01)
-#: How long the head of a stream waits for the first event.
-HEAD_WAIT_S = 0.02
+#: The head of a stream waits so long (s), or twice as long, for the first event.
+HEAD_WAIT_S = 0.01
+#: How long after the last connection went the server rests (s): by then the loop has freed what that one had.
+REST_S = 0.002
 #: How long cancelled handlers get to end at a stop (s).
 CANCEL_S = 5.0
 
@@ -50,8 +51,6 @@ class Server:
         if observe is not None:
             self.shared.observe = lambda request, status: observe(request.method, router.pattern(request.path), status)
         self.connections: set[Connection] = set()
-        #: What heads were read as, for all connections.
-        self.heads: Heads = {}
         self.draining = False
         self.closed = False
         self.loop: asyncio.AbstractEventLoop
@@ -61,13 +60,15 @@ class Server:
         self._listeners: list[Listener] = []
         self._servers: list[asyncio.AbstractServer] = []
         self._active: set[asyncio.Task[None]] = set()
-        self._flush_planned = False
+        self._heads_new: list[Outbox] = []  # outboxes that began with a head, since the last look
+        self._heads_old: list[Outbox] = []  # and since the one before
+        self._rest_planned = False
         self._quiet: asyncio.Event
         self._ticking: asyncio.TimerHandle | None = None
 
     @property
     def active(self) -> int:
-        """How many handlers are running."""
+        """How many handlers' tasks are running."""
         return len(self._active)
 
     async def start(self, listeners: Sequence[Listener]) -> None:
@@ -131,24 +132,30 @@ class Server:
         except Exception as error:
             exchange.fail(error)
             return
-        if work is None:
-            exchange.complete()
-            return
-        exchange.task = task = self.loop.create_task(self._handle(work, exchange))
-        self._active.add(task)
-        task.add_done_callback(partial(self._handled, work))  # a task cancelled before its first step runs no `finally`
+        if work is not None and isinstance(work, Coroutine):
+            exchange.task = task = self.loop.create_task(self._handle(work, exchange))
+            self._active.add(task)
+            # a task cancelled before its first step runs no `finally`
+            task.add_done_callback(partial(self._handled, work))
+        else:
+            exchange.follow(work)
 
-    def flush_later(self) -> None:
-        """Flushes all outboxes soon. A stream's head can wait for its first event, which saves a system call."""
-        if not self._flush_planned:
-            self._flush_planned = True
-            self.loop.call_later(HEAD_WAIT_S, self._flush)
+    def flush_later(self, outbox: Outbox) -> None:
+        """Flushes the outbox soon. A stream's head can wait for its first event, which saves a system call."""
+        if not self._heads_new and not self._heads_old:
+            self.loop.call_later(HEAD_WAIT_S, self._flush_heads)
+        self._heads_new.append(outbox)
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
         self.connections.discard(connection)
-        if self.draining and not self.connections:
+        if self.connections:
+            return
+        if self.draining:
             self._quiet.set()
+        elif not self._rest_planned:
+            self._rest_planned = True
+            self.loop.call_later(REST_S, self._rest)
 
     def _handled(self, work: Work, task: asyncio.Task[None]) -> None:
         self._active.discard(task)
@@ -156,7 +163,7 @@ class Server:
 
     async def _handle(self, work: Work, exchange: Exchange) -> None:
         try:
-            await work
+            running = await work
         except Exception as error:
             exchange.task = None
             exchange.fail(error)
@@ -166,8 +173,7 @@ class Server:
                 exchange.fail(RuntimeError("the handler was cancelled"))
             raise
         else:
-            exchange.task = None
-            exchange.complete()
+            exchange.follow(running)
 
     async def _listen(self, listener: Listener) -> asyncio.AbstractServer:
         options: dict[str, Any] = {"sock": listener.sock, "backlog": self.shared.settings.backlog, "ssl": self._tls}
@@ -182,11 +188,21 @@ class Server:
     def _connection(self) -> Connection:
         return Connection(self)
 
-    def _flush(self) -> None:
-        self._flush_planned = False
-        self.shared.flusher.flush()
+    def _flush_heads(self) -> None:
+        for outbox in self._heads_old:
+            outbox.flush()
+        self._heads_old, self._heads_new = self._heads_new, []
+        if self._heads_old:
+            self.loop.call_later(HEAD_WAIT_S, self._flush_heads)
+
+    def _rest(self) -> None:
+        self._rest_planned = False
+        idle = self.shared.settings.idle
+        if idle is not None and not any(connection.busy for connection in self.connections):
+            idle()
 
     def _tick(self) -> None:
+        self._rest()
         now = self.loop.time()
         for connection in list(self.connections):
             if connection.stuck:

@@ -36,3 +36,5 @@ class Settings:
     access_log: bool = False
     #: Told of every answer as it begins: method, pattern of the path (`none` where no route has it), status.
     observe: Callable[[str, str, int], None] | None = None
+    #: Called when nothing is under way: soon after the last connection went, and now and then while none is busy.
+    idle: Callable[[], None] | None = None

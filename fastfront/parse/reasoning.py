@@ -100,16 +100,20 @@ _TURNS = (
     "[/INST]",
 )
 
+#: Where the mark of the last turn is looked for first (characters).
+_NEAR = 256
+
 
 def reasoning_state(prompt: str, think: Think, thinking: bool | None = None) -> bool | None:
     """Whether an answer to `prompt` (its last part is enough) begins inside reasoning; None: the parser's own rule.
 
     A block that the prompt left open or closed in its last turn decides; then `thinking`, the request's switch.
     """
-    turn = 0
-    for mark in _TURNS:
-        at = prompt.rfind(mark, turn)
-        turn = at + len(mark) if at >= 0 else turn
+    near = prompt[-_NEAR:]
+    if turn := _last_turn(near):  # as in nearly all prompts: what is before it does not count
+        prompt = near
+    else:
+        turn = _last_turn(prompt)
     start = max((prompt.rfind(mark, turn) for mark in think.start), default=-1)
     end = max((prompt.rfind(mark, turn) for mark in think.end), default=-1)
     if start > end and (turn or not _after(prompt, start, think.start)):
@@ -121,6 +125,15 @@ def reasoning_state(prompt: str, think: Think, thinking: bool | None = None) -> 
     if thinking and think.on_request:
         return True
     return None
+
+
+def _last_turn(prompt: str) -> int:
+    """Where the text of the prompt's last turn begins, 0 if it opens none."""
+    turn = 0
+    for mark in _TURNS:
+        at = prompt.rfind(mark, turn)
+        turn = at + len(mark) if at >= 0 else turn
+    return turn
 
 
 def _after(prompt: str, at: int, markers: tuple[str, ...]) -> str:

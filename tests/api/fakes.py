@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import CoroutineType
 from typing import Any, ClassVar
 
 import msgspec
@@ -28,7 +29,10 @@ from fastfront.flow import (
     ModelInfo,
     Position,
     Prompt,
+    Running,
     Token,
+    Waiting,
+    Work,
 )
 from fastfront.process import vocabulary
 
@@ -204,18 +208,40 @@ class FakePipeline:
             raise self.script.error
         return self._choices(g)
 
-    async def stream(self, g: Generation, open: Callable[[], Outbox], format: EventFormat) -> list[Choice]:
+    async def checked(self, g: Generation) -> Generation:
+        return g
+
+    def start(
+        self,
+        g: Generation,
+        waiting: Waiting,
+        open: Callable[[], Outbox] | None = None,
+        format: EventFormat | None = None,
+    ) -> Running:
         self.asked.append(g)
-        script, choices, events = self.script, self._choices(g), 0
+        if open is None or format is None:
+            return FakeJob(self._whole(g, waiting))
+        script = self.script
         if script.error is not None and script.error_after < 0:
             raise script.error
-        outbox = open()
+        return FakeJob(self._stream(g, waiting, open(), format))
+
+    def _whole(self, g: Generation, waiting: Waiting) -> Iterator[None]:
+        if self.script.error is not None:
+            waiting.failed(self.script.error)
+        else:
+            waiting.finished(self._choices(g))
+        yield
+
+    def _stream(self, g: Generation, waiting: Waiting, outbox: Outbox, format: EventFormat) -> Iterator[None]:
+        script, choices, events = self.script, self._choices(g), 0
         for choice in choices:
             outbox.append(format.opening(choice.index))
         for at, piece in enumerate(script.pieces):
             for choice in choices:
                 if script.error is not None and events >= script.error_after:
-                    raise script.error
+                    waiting.failed(script.error)
+                    return
                 events += 1
                 ids = None if choice.token_ids is None else [at]
                 logprobs = None if choice.logprobs is None else choice.logprobs[at : at + 1]
@@ -228,7 +254,25 @@ class FakePipeline:
                 else:
                     delta = Delta(choice.index, piece, choice.prompt_tokens, at + 1, ids, logprobs, prompt)
                     outbox.append(format.delta(delta))
-        return choices
+            yield
+        waiting.finished(choices)
+
+
+class FakeJob:
+    """Moves one generation on, a step each turn of the loop."""
+
+    def __init__(self, steps: Iterator[None]) -> None:
+        self._steps = steps
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._step)
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def _step(self) -> None:
+        for _ in self._steps:
+            self._handle = self._loop.call_soon(self._step)
+            return
 
 
 def _event(format: EventFormat, choice: Choice, text: str, tokens: int) -> bytes:
@@ -275,6 +319,17 @@ class FakeReply:
         self.answer = Answer()
         self.outbox: Outbox | None = None
         self.flusher = Flusher()
+        self.error: Exception | None = None
+        self._ended = asyncio.Event()
+
+    async def served(self, work: Work | Running | None) -> Answer:
+        """The answer, once the work for it is done; raises what it ends with."""
+        running = await work if isinstance(work, CoroutineType) else work
+        if running is not None:
+            await self._ended.wait()
+        if self.error is not None:
+            raise self.error
+        return self.answer
 
     def send(
         self,
@@ -294,6 +349,10 @@ class FakeReply:
     def close_stream(self) -> None:
         self.flusher.flush()
         self.answer.closed = True
+
+    def end(self, error: Exception | None = None) -> None:
+        self.error = error
+        self._ended.set()
 
     def outbox_blocked(self, data: bytes) -> None:
         self.answer.body += data
@@ -356,14 +415,11 @@ class Client:
         reply = FakeReply()
         request = HttpRequest(method, path, "", headers, body, "test")
         try:
-            asyncio.run(_answered(self.handlers[method, path], request, reply))
+            return asyncio.run(_answered(self.handlers[method, path], request, reply))
         except Exception as error:
             status, data, content_type, extra = render_error(error)
             return Answer(status, data, content_type, dict(extra), True)
-        return reply.answer
 
 
-async def _answered(handler: Handler, request: HttpRequest, reply: FakeReply) -> None:
-    work = handler(request, reply)
-    if work is not None:
-        await work
+async def _answered(handler: Handler, request: HttpRequest, reply: FakeReply) -> Answer:
+    return await reply.served(handler(request, reply))

@@ -187,10 +187,10 @@ def test_a_big_body_that_is_not_right_is_read_in_a_thread(
     handler = reader.serve(lambda request, reply, body: got.append(body))
 
     async def serve() -> None:
-        work = handler(HttpRequest("POST", "/", "", JSON, json.dumps(body).encode(), ""), FakeReply())
+        reply = FakeReply()
+        work = handler(HttpRequest("POST", "/", "", JSON, json.dumps(body).encode(), ""), reply)
         assert (work is not None) == aside
-        if work is not None:
-            await work
+        await reply.served(work)
 
     if body.get("max_tokens") == "five":
         with pytest.raises(BodyError):

@@ -73,11 +73,9 @@ class Bench:
         """Opens a stream and gives its request to the link."""
         caller = Caller(stop)
         caller.request_id = self.router.open(caller.stream, name)
-        sampling = fields.pop("sampling", None) or SamplingParams(max_tokens=10)
         prompt = fields.pop("prompt", [1, 2, 3])
-        request = EngineRequest(
-            request_id=caller.request_id, prompt_token_ids=prompt, sampling=sampling, arrival_time=1.5, **fields
-        )
+        fields = {"sampling": SamplingParams(), "max_tokens": 10, **fields}
+        request = EngineRequest(request_id=caller.request_id, prompt_token_ids=prompt, arrival_time=1.5, **fields)
         self.link.submit(request)
         return caller
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from typing import Any
@@ -9,19 +10,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from fastfront.engine.guard import Limits, check
+from fastfront.engine import wire
+from fastfront.engine.guard import Checked, Guard
 from fastfront.errors import RequestError
 from fastfront.flow import EngineRequest, SamplingParams
 
-LIMITS = Limits(max_model_len=100, vocab_size=50)
 NAN, INF = math.nan, math.inf
 
 
 def request(**changes: Any) -> EngineRequest:
     names = {field.name for field in msgspec.structs.fields(EngineRequest)}
     fields = {name: changes.pop(name) for name in list(changes) if name in names}
-    base: dict[str, Any] = {"request_id": "id", "prompt_token_ids": [1, 2], "arrival_time": 1.0}
-    return EngineRequest(sampling=SamplingParams(**changes), **{**base, **fields})
+    base: dict[str, Any] = {"request_id": "id", "prompt_token_ids": [1, 2], "arrival_time": 1.0, "max_tokens": 16}
+    return EngineRequest(**{"sampling": SamplingParams(**changes), **base, **fields})
+
+
+def check(asked: EngineRequest) -> Checked:
+    """As a link of an engine with 100 places and 50 tokens does."""
+    return Guard(vocab_size=50).check(asked, max_model_len=100)
 
 
 def nested(depth: int) -> Any:
@@ -54,7 +60,7 @@ GOOD: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("changes", GOOD, ids=repr)
 def test_good(changes: dict[str, Any]) -> None:
-    check(request(**changes), LIMITS)
+    check(request(**changes))
 
 
 BAD_STRUCTURED: list[dict[str, Any]] = [
@@ -127,8 +133,11 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("thinking_token_budget", {"thinking_token_budget": -2}),
     ("output_kind", {"output_kind": 3}),
     ("routed_experts_prompt_start", {"routed_experts_prompt_start": 3}),
-    ("watermarking", {"watermarking": "yes"}),
-    ("skip_clone", {"skip_clone": None}),
+    *[("watermarking", {"watermarking": value}) for value in ("yes", 1)],
+    *[("skip_clone", {"skip_clone": value}) for value in (None, 0)],
+    ("skip_reading_prefix_cache", {"skip_reading_prefix_cache": 1}),
+    ("reasoning_ended", {"reasoning_ended": 0}),
+    *[(name, {name: b"x"}) for name in ("request_id", "session_id", "external_req_id")],
     *[("structured_outputs", {"structured_outputs": value}) for value in BAD_STRUCTURED],
     *[("repetition_detection", {"repetition_detection": value}) for value in BAD_REPETITION],
     *[("extra_args", {"extra_args": value}) for value in BAD_EXTRA],
@@ -138,6 +147,85 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("param", "changes"), BAD, ids=lambda value: repr(value)[:60])
 def test_bad(param: str, changes: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
-        check(request(**changes), LIMITS)
+        check(request(**changes))
     assert caught.value.param == param
     assert param in caught.value.message
+
+
+def sampling_map(checked: Checked) -> dict[str, Any]:
+    """The sampling parameters as an engine reads them."""
+    read: dict[str, Any] = msgspec.msgpack.decode(checked.sampling)
+    return read
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, 13, 14, 15, 16])
+@pytest.mark.parametrize("seed", [None, 0, -(1 << 63), (1 << 63) - 1])
+def test_what_a_request_has_of_its_own_joins_what_it_shares(count: int, seed: int | None) -> None:
+    """The map's head depends on how many there are."""
+    every = {
+        "presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.5, "temperature": 0.5, "top_p": 0.5,
+        "top_k": 5, "min_p": 0.5, "min_tokens": 3, "logprobs": 2, "prompt_logprobs": 1, "output_kind": 1,
+        "stream_interval": 2, "skip_clone": True, "watermarking": False, "allowed_token_ids": [1],
+        "stop_token_ids": [2],
+    }  # fmt: skip
+    shared = dict(list(every.items())[:count])
+    for max_tokens in (3, 16, 128, (1 << 31) - 1):
+        got = sampling_map(check(request(**shared, max_tokens=max_tokens, seed=seed)))
+        own = {"max_tokens": max_tokens} if seed is None else {"max_tokens": max_tokens, "seed": seed}
+        assert got == shared | own
+
+
+def test_shared_parameters_do_not_let_a_request_by() -> None:
+    """They are checked once; what depends on the request is checked each time."""
+    guard, sampling = Guard(vocab_size=50), SamplingParams(min_tokens=4, routed_experts_prompt_start=2)
+    good: dict[str, Any] = {"sampling": sampling, "max_tokens": 4, "seed": 1}
+    bad: list[tuple[str, dict[str, Any]]] = [
+        ("min_tokens", {"max_tokens": 3}),
+        ("max_tokens", {"max_tokens": True}),
+        ("max_tokens", {"max_tokens": 1 << 31}),
+        ("seed", {"seed": 1 << 63}),
+        ("seed", {"seed": True}),
+        ("prompt", {"prompt_token_ids": [1, 50]}),
+        ("routed_experts_prompt_start", {"prompt_token_ids": [1]}),
+        ("priority", {"priority": 1 << 63}),
+    ]
+    for param, changes in bad:
+        guard.check(request(**good), 100)
+        with pytest.raises(RequestError) as caught:
+            guard.check(request(**{**good, **changes}), 100)
+        assert caught.value.param == param
+
+
+def test_bad_parameters_are_refused_each_time() -> None:
+    guard, sampling = Guard(vocab_size=50), SamplingParams(temperature=NAN)
+    for _ in range(2):
+        with pytest.raises(RequestError, match="temperature"):
+            guard.check(request(sampling=sampling), 100)
+
+
+def test_what_was_checked_is_what_is_sent() -> None:
+    """Parameters cannot change, and a list in them that did would not get out."""
+    guard, stop = Guard(vocab_size=50), [1]
+    sampling = SamplingParams(stop_token_ids=stop)
+    with pytest.raises(AttributeError):
+        sampling.temperature = NAN  # type: ignore[misc]
+    guard.check(request(sampling=sampling), 100)
+    stop.append(50)
+    assert sampling_map(guard.check(request(sampling=sampling), 100)) == {"stop_token_ids": [1], "max_tokens": 16}
+
+
+def test_what_is_known_of_parameters_goes_with_them() -> None:
+    guard = Guard(vocab_size=50)
+    for _ in range(3):
+        guard.check(request(), 100)
+    gc.collect()
+    assert not guard._known
+
+
+def test_an_add_is_an_array_of_22() -> None:
+    asked = request(prompt_token_ids=[1, 49], cache_salt="s", priority=-3, external_req_id="cmpl-1", seed=7)
+    kind, payload = wire.add_frames(asked, *check(asked), 2, 9)
+    want: list[Any] = [None] * 22
+    want[0], want[1], want[3], want[5], want[7] = "id", [1, 49], {"max_tokens": 16, "seed": 7}, 1.0, "s"
+    want[11], want[12], want[13], want[15], want[16], want[19] = 2, 9, -3, False, "cmpl-1", False
+    assert (kind, msgspec.msgpack.decode(payload)) == (wire.ADD, want)

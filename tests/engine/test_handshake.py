@@ -154,13 +154,14 @@ def test_reference_mock_engines_join_and_answer(run: Run, shared: Path, tmp_path
         info = await link.wait_ready(20)
         assert (info.max_model_len, info.num_gpu_blocks) == (40960, 200_000)
 
-        callers = []
+        callers, sampling = [], SamplingParams()
         for number in range(20):
             caller = Caller()
             request = EngineRequest(
                 request_id=router.open(caller.stream, "cmpl"),
                 prompt_token_ids=list(range(100)),
-                sampling=SamplingParams(max_tokens=1 + number),
+                sampling=sampling,
+                max_tokens=1 + number,
                 arrival_time=0.0,
             )
             link.submit(request)
@@ -174,7 +175,8 @@ def test_reference_mock_engines_join_and_answer(run: Run, shared: Path, tmp_path
             EngineRequest(
                 request_id=router.open(endless.stream, "cmpl"),
                 prompt_token_ids=[1],
-                sampling=SamplingParams(max_tokens=1 << 30),
+                sampling=sampling,
+                max_tokens=1 << 30,
                 arrival_time=0.0,
                 data_parallel_rank=1,
             )

@@ -60,7 +60,9 @@ def test_before_the_engines_are_there(run: Run, tmp_path: Path) -> None:
             await link.wait_ready(1)
         with pytest.raises(EngineDeadError, match="not all registered"):
             link.submit(
-                EngineRequest(request_id="x", prompt_token_ids=[1], sampling=SamplingParams(), arrival_time=0.0)
+                EngineRequest(
+                    request_id="x", prompt_token_ids=[1], sampling=SamplingParams(), max_tokens=1, arrival_time=0.0
+                )
             )
         link.close()
 
@@ -83,7 +85,11 @@ def test_a_bad_request_never_reaches_the_engine(run: Run, tmp_path: Path) -> Non
             with pytest.raises(EngineError, match="in use"):
                 b.link.submit(
                     EngineRequest(
-                        request_id=good.request_id, prompt_token_ids=[1], sampling=SamplingParams(), arrival_time=0.0
+                        request_id=good.request_id,
+                        prompt_token_ids=[1],
+                        sampling=SamplingParams(),
+                        max_tokens=1,
+                        arrival_time=0.0,
                     )
                 )
             assert (await b.engines[0].added()).request_id == good.request_id

@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -23,7 +24,7 @@ FAMILIES = pytest.mark.parametrize("family", ["ipc", "tcp"])
 class Sink:
     """Keeps what a server tells and lets a test wait for it."""
 
-    def __init__(self, kind: str, **options: int) -> None:
+    def __init__(self, kind: str, **options: Any) -> None:
         self.server = ZmtpServer(kind, self._messages, self._peer, self._lost, **options)
         self.batches: list[list[Message]] = []
         self.peers: list[Peer] = []

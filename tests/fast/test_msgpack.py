@@ -11,32 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from fastfront.flow import EngineRequest, SamplingParams
-
 decode, encode = msgspec.msgpack.decode, msgspec.msgpack.encode
 
 
-def request(ids: list[int], **fields: Any) -> EngineRequest:
-    fields = {"sampling": SamplingParams(seed=7), "arrival_time": 1.5, **fields}
-    return EngineRequest(request_id="cmpl-1-0123456789ab", prompt_token_ids=ids, **fields)
+EDGES = [0, 1, 127, 128, 255, 256, 65535, 65536, 2**31, 2**32 - 2]
 
 
-@pytest.mark.parametrize("ids", [[], [0], [127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32], list(range(70_000))])
-def test_an_add_is_an_array_of_22(fast: SimpleNamespace, ids: list[int]) -> None:
-    got = decode(fast.pack_add(request(ids, cache_salt="s", priority=-3, external_req_id="cmpl-1"), 2, 9))
-    want: list[Any] = [None] * 22
-    want[0], want[1], want[3], want[5], want[7] = "cmpl-1-0123456789ab", ids, {"seed": 7}, 1.5, "s"
-    want[11], want[12], want[13], want[15], want[16], want[19] = 2, 9, -3, False, "cmpl-1", False
-    assert got == want
-
-
-def test_both_twins_pack_the_same_bytes(fast: SimpleNamespace) -> None:
-    from fastfront.fast import load
-
-    rng = random.Random(2)
-    for size in (1, 15, 16, 300, 70_000):
-        item = request([rng.randrange(1 << rng.randrange(1, 34)) for _ in range(size)], trace_headers={"a": "b"})
-        assert fast.pack_add(item, 0, 0) == load(native=False)["pack_add"](item, 0, 0)
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 300, 65535, 65536])
+def test_ids_are_packed_as_by_the_reference(fast: SimpleNamespace, size: int) -> None:
+    rng = random.Random(size)
+    ids = [rng.choice([*EDGES, rng.randrange(1 << rng.randrange(1, 32))]) for _ in range(size)]
+    assert fast.pack_ids(ids, 2**32 - 1) == encode(ids)
+    assert fast.pack_ids(tuple(ids), 2**32 - 1) == encode(ids)
+    assert fast.pack_ids(dict.fromkeys(ids), 2**32 - 1) == encode(list(dict.fromkeys(ids)))
 
 
 def goldens(shared: Path) -> list[tuple[str, bytes]]:
@@ -125,9 +112,10 @@ def test_random_bytes_never_hurt(fast: SimpleNamespace, shared: Path) -> None:
         fast.walk_outputs(bytes(message))
 
 
-@pytest.mark.parametrize(
-    ("ids", "place"),
-    [([], -1), ([0, 9], -1), ([0, 10], 1), ([-1], 0), ([3, True], 1), ([3, 2**70], 1), ([1, "2"], 1), ([1.0], 0)],
-)
-def test_first_wrong_id(fast: SimpleNamespace, ids: list[Any], place: int) -> None:
-    assert fast.first_wrong_id(ids, 10) == place
+WRONG = (10, -1, True, 2**31, 2**32 + 1, 2**64 + 1, 2**70, -(2**70), "2", 1.0, None)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_wrong_ids_are_not_packed(fast: SimpleNamespace, wrong: Any) -> None:
+    for ids in ([wrong], [3, wrong], [wrong, 9], [0] * 1000 + [wrong]):
+        assert fast.pack_ids(ids, 10) is None

@@ -108,3 +108,23 @@ def test_nests(both: list[SimpleNamespace]) -> None:
             at = rng.randrange(len(text) + 1) if n else 0
             assert pure.take(text, at) == native.take(text, at)
             assert pure.done == native.done
+
+
+def test_heads(both: list[SimpleNamespace]) -> None:
+    pure, native = (fast.HeadReader(140, 6, 50) for fast in both)
+    parts = [b"GET", b" /a", b"?%b", b" HTTP/1.1\r\n", b"Host: x\r\n", b"a_-1:  b c\r\n", b"Content-Length: 049\r\n"]
+    parts += [b"connection: Keep-Alive\r\n", b"\r\n"]
+    rng = random.Random(7)
+    plain = 0
+    for _ in range(60_000):
+        chosen = [part for part in parts if rng.random() < 0.98]
+        if rng.random() < 0.2:
+            chosen.insert(rng.randrange(len(chosen)), rng.choice(parts))
+        data = bytearray(b"".join(chosen) + b"GET")
+        if rng.random() < 0.5:
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(2)] = bytes([rng.randrange(256)])
+        at = rng.choice((0, 0, 0, 3))
+        assert pure.read(bytes(data), at) == native.read(bytes(data), at), data
+        plain += pure.read(bytes(data), at) is not None
+    assert plain > 10_000

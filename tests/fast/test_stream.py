@@ -205,6 +205,85 @@ def test_unknown_and_closed_requests_are_dropped(fast: SimpleNamespace) -> None:
     assert set(router.streams()) == {kept, again}
 
 
+def framed(*messages: list[Any], long: bool = False) -> bytes:
+    """Output messages as they come over ZMTP, one frame each."""
+    data = b""
+    for outputs in messages:
+        message = encode([0, outputs, None, 1.0])
+        short = len(message) < 256 and not long
+        data += (b"\0" + bytes([len(message)])) if short else b"\2" + len(message).to_bytes(8, "big")
+        data += message
+    return data
+
+
+def test_a_read_is_fed_up_to_what_python_must_see(fast: SimpleNamespace) -> None:
+    for long in (False, True):
+        router = fast.Router()
+        first, second = (fast.Stream(Owner(), fast.Vocab(ABC)) for _ in range(2))
+        one, two = router.open(first, "a"), router.open(second, "b")
+        plain = framed([output(one, [72]), output(two, [73])], [output(one, [74])], long=long)
+        ending = framed([output(two, [75], LENGTH)], long=long)
+        data = plain + ending + framed([output(one, [76])], long=long)
+        at, parsed = router.feed_read(data + b"\0", 0, 5.0)
+        assert at == len(plain) + len(ending)
+        assert [(step.stream, step.text, step.finish_reason) for step in parsed.steps] == [(second, "IK", LENGTH)]
+        assert (parsed.engine_index, parsed.error, first.tokens, router.tokens) == (0, None, 2, 4)
+        assert router.feed_read(data + b"\0", at, 6.0) == (len(data), None)
+        assert (first.tokens, first.last_at, len(router)) == (3, 6.0, 1)
+        assert router.feed_read(data + b"\0", len(data), 7.0) == (len(data), None)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"",
+        b"\0",
+        b"\0\5\x94",
+        b"\0\0",
+        b"\2" + bytes(7),
+        b"\2" + b"\xff" * 8 + b"\x94",
+        b"\1\1\x94",
+        b"\3" + bytes(7) + b"\1\x94",
+        b"\4\1\x94",
+        b"\x10\1\x94",
+        b"\0\x10ENGINE_CORE_DEAD",
+    ],
+)
+def test_a_read_leaves_to_the_codec_what_is_no_whole_message(fast: SimpleNamespace, other: bytes) -> None:
+    router = fast.Router()
+    stream = fast.Stream(Owner(), fast.Vocab(ABC))
+    data = framed([output(router.open(stream, "a"), [72])])
+    assert router.feed_read(data + other, 0, 5.0) == (len(data), None)
+    assert stream.tokens == 1
+
+
+def test_a_read_stops_at_every_field_that_says_something(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    for place in range(2, 9):
+        fields: list[Any] = [7, [], None, None, None, None, None, None, None]
+        fields[place] = {2: {"waiting": 1}, 3: 9.5, 4: [1, None, None], 5: ["x"], 6: 3, 7: 4, 8: "v"}[place]
+        message = encode(fields)
+        at, parsed = router.feed_read(b"\0" + bytes([len(message)]) + message, 0, 5.0)
+        assert at == len(message) + 2
+        quiet = place in (3, 8)  # the engine's clock, the weights' version
+        assert (parsed is None) == quiet, place
+        if not quiet:
+            assert parsed == router.feed(message, 5.0)
+            assert parsed.engine_index == 7
+
+
+def test_a_read_stops_at_a_malformed_message(fast: SimpleNamespace) -> None:
+    router = fast.Router()
+    stream = fast.Stream(Owner(), fast.Vocab(ABC))
+    name = router.open(stream, "a")
+    for wrong in (b"\x91\0", encode([0, [[name, ["x"]]], None]), encode([0, [], None, 1.0]) + b"\0"):
+        data = framed([output(name, [72])]) + b"\0" + bytes([len(wrong)]) + wrong
+        at, parsed = router.feed_read(data + data, 0, 5.0)
+        assert at == len(data)
+        assert parsed.error is not None
+    assert stream.tokens == 3
+
+
 def test_a_malformed_message_keeps_what_came_before(fast: SimpleNamespace) -> None:
     router = fast.Router()
     first, second = (fast.Stream(Owner(), fast.Vocab(ABC)) for _ in range(2))

@@ -42,7 +42,8 @@ def meaning(sampling: dict[str, Any]) -> dict[str, Any]:
     """Sampling parameters without what is as good as absent."""
     known = msgspec.convert(sampling, flow.SamplingParams, strict=False)
     shown = view(msgspec.to_builtins(known, str_keys=True))
-    return {key: value for key, value in shown.items() if value != [] and key not in WITHOUT_EFFECT}
+    own = {"max_tokens": sampling.get("max_tokens", 16), "seed": sampling.get("seed")}
+    return own | {key: value for key, value in shown.items() if value != [] and key not in WITHOUT_EFFECT}
 
 
 @pytest.mark.parametrize("golden", [g for g in ADDS if "multimodal" not in g.name], ids=named)
@@ -50,11 +51,13 @@ def test_add_is_packed_with_the_same_meaning(golden: Golden, fast: SimpleNamespa
     seen = wire.decode(golden.frames[1], wire.EngineCoreRequest)
     assert seen.sampling_params is not None
     names = {field.encode_name for field in msgspec.structs.fields(flow.SamplingParams)}
-    assert set(seen.sampling_params) - WITHOUT_EFFECT <= names
+    assert set(seen.sampling_params) - WITHOUT_EFFECT <= names | {"max_tokens", "seed"}
     request = flow.EngineRequest(
         request_id=seen.request_id,
         prompt_token_ids=seen.prompt_token_ids or [],
         sampling=msgspec.convert(seen.sampling_params, flow.SamplingParams),
+        max_tokens=seen.sampling_params.get("max_tokens", 16),
+        seed=seen.sampling_params.get("seed"),
         arrival_time=seen.arrival_time,
         external_req_id=seen.external_req_id,
         cache_salt=seen.cache_salt,
@@ -65,8 +68,11 @@ def test_add_is_packed_with_the_same_meaning(golden: Golden, fast: SimpleNamespa
         reasoning_ended=seen.reasoning_ended,
         reasoning_parser_kwargs=seen.reasoning_parser_kwargs,
     )
-    guard.check(request, guard.Limits(max_model_len=2048, vocab_size=151936))
-    packed = wire.decode(fast.pack_add(request, seen.client_index, seen.current_wave), wire.EngineCoreRequest)
+    checked = guard.Guard(vocab_size=151936).check(request, max_model_len=2048)
+    assert checked.prompt == fast.pack_ids(request.prompt_token_ids, 151936)
+    kind, payload = wire.add_frames(request, *checked, seen.client_index, seen.current_wave)
+    assert kind == wire.ADD
+    packed = wire.decode(payload, wire.EngineCoreRequest)
     assert packed.sampling_params is not None
     assert meaning(packed.sampling_params) == meaning(seen.sampling_params)
     seen.sampling_params = packed.sampling_params

@@ -1,14 +1,23 @@
-"""The request parser on its own: every split of the bytes gives the same, and malformed ones are refused."""
+"""The request parser on its own: every split of the bytes gives the same, and malformed ones are refused.
+
+What it reads by itself is compared with what httptools makes of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from fastfront.errors import HeadersTooLargeError, MalformedRequestError, PayloadTooLargeError, RequestError
-from fastfront.http.parser import KEPT_HEAD_SIZE, KEPT_HEADS, Heads, Incoming, RequestParser, Stage, split_target
+from fastfront.http.parser import RequestParser
 from fastfront.http.settings import Settings
+from fastfront.http.strict import Incoming, Stage, StrictParser, split_target
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 H2C = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
@@ -92,11 +101,9 @@ BAD = {
 }
 
 
-def parse(
-    pieces: list[bytes], settings: Settings | None = None, heads: Heads | None = None
-) -> list[Incoming | type[RequestError]]:
+def parse(pieces: list[bytes], settings: Settings | None = None) -> list[Incoming | type[RequestError]]:
     """All requests, and last the error's class."""
-    parser = RequestParser(settings or Settings(), heads)
+    parser = RequestParser(settings or Settings())
     found: list[Incoming | type[RequestError]] = []
     for piece in pieces:
         parser.feed(piece)
@@ -151,6 +158,7 @@ def test_what_a_request_is() -> None:
         query="c=%20d",
         headers={"host": "x", "a": "b, c"},
         body=b"",
+        client="",
         keep_alive=True,
         http10=False,
     )
@@ -188,44 +196,94 @@ def test_limits() -> None:
         assert parse(pieces, Settings(max_body_size=11)) == [PayloadTooLargeError]
 
 
+SMALL = Settings(max_body_size=11)
+
+
+def parser(fast: SimpleNamespace) -> RequestParser:
+    """With the head reader of one of the twins."""
+    return RequestParser(SMALL, fast.HeadReader(SMALL.max_head_size, SMALL.max_header_count, SMALL.max_body_size))
+
+
+def told(parser: StrictParser, pieces: Iterable[bytes]) -> list[Any]:
+    """All that one can learn from a parser after each piece, up to a request that closes the connection."""
+    found: list[Any] = []
+    for piece in pieces:
+        parser.feed(piece)
+        try:
+            while (incoming := parser.next()) is not None:
+                found.append(incoming)
+                if not incoming.keep_alive:
+                    return found
+        except RequestError as error:
+            return [*found, type(error)]
+        found.append((parser.stage, parser.begun, parser.awaits_continue, parser.pending()))
+    return found
+
+
+PLAIN = (
+    b"POST /v1/a_b?c=%20&d HTTP/1.1\r\nHost: x:1\r\nAccept: */*, a b\r\nConnection: keep-alive\r\n"
+    b"Content-Length: 3\r\nX-Id:a\r\n\r\nabc"
+)
+
+
 @pytest.mark.parametrize("name", [*GOOD, *BAD])
-def test_known_heads_change_nothing(name: str) -> None:
-    """Each request again, after all the others, when what its head was read as is known."""
-    heads: Heads = {}
-    for data in (*GOOD.values(), *BAD.values()):
-        parse([data], heads=heads)
-    assert len(heads) == 2
+def test_what_is_not_plain_is_read_the_same(fast: SimpleNamespace, name: str) -> None:
     data = GOOD.get(name) or BAD[name]
-    for pieces in ([data], [data + GOOD["length"]], [GOOD["length"] + data], *cuts(data)):
-        assert parse(pieces, heads=heads) == parse(pieces), pieces
+    for pieces in ([PLAIN, data], [PLAIN + data], [PLAIN + data + PLAIN], *cuts(PLAIN + data)):
+        assert told(parser(fast), pieces) == told(StrictParser(SMALL), pieces), pieces
 
 
-def test_only_plain_heads_are_kept() -> None:
-    heads: Heads = {}
-    parse([GOOD["get"] * 2 + GOOD["length"]], heads=heads)
-    assert [head.like.method for head in heads.values()] == ["GET", "POST"]
-    for name in ("chunked", "upgrade", "upgrade with length"):
-        parse([GOOD[name]], heads=heads)
-    parse([GOOD["blank lines before"]], heads=heads)
-    parse([b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx"], heads=heads)
-    parse([b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * KEPT_HEAD_SIZE + b"\r\n\r\n"], heads=heads)
-    assert len(heads) == 2
+@pytest.mark.parametrize("inserted", [False, True])
+def test_every_byte_at_every_place_is_read_the_same(fast: SimpleNamespace, inserted: bool) -> None:
+    for at in range(PLAIN.index(b"\r\n\r\n") + 4):
+        for byte in range(256):
+            data = PLAIN[:at] + bytes([byte]) + PLAIN[at + (not inserted) :]
+            assert told(parser(fast), [data]) == told(StrictParser(SMALL), [data]), data
 
 
-def test_what_a_handler_does_to_headers_is_not_kept() -> None:
-    heads: Heads = {}
-    for _ in range(3):
-        (request,) = parse([GOOD["get"]], heads=heads)
-        assert isinstance(request, Incoming)
-        assert request.headers == {"host": "x", "a": "b, c"}
-        request.headers["a"] = "changed"
+def mostly(usual: str, *others: str) -> st.SearchStrategy[str]:
+    return st.sampled_from((*[usual] * 5 * len(others), *others))
 
 
-def test_known_heads_are_bounded() -> None:
-    heads: Heads = {}
-    for number in range(KEPT_HEADS * 2 + 5):
-        parse([b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number], heads=heads)
-        assert len(heads) <= KEPT_HEADS
+NAMES = (
+    *("Accept", "a_b", "X-1", "content-length", "Content-Length", "connection", "Connection", "host", "hosts", "A.b"),
+    *("expect", "Upgrade", "Transfer-Encoding", "proxy-connection", "Keep-Alive", "TE", "Trailer", "A b", "é", ""),
+)
+VALUES = (
+    *("x", "a b", "a, b", "*/*", "1", "3", "03", "12", "+1", "0", "9" * 16, "close", "Keep-Alive", "close, x"),
+    *("upgrade", "h2c", "chunked", "100-continue", "", " ", "\t", "x ", "x\t", "é", "\x7f", "a\rb", '"', "a:b"),
+)
+FIELD = st.tuples(
+    st.sampled_from(NAMES), mostly(": ", ":", ":  ", " :", ":\t", ""), st.sampled_from(VALUES),
+    mostly("\r\n", "\n", "\r", "\r\n "),
+).map("".join)  # fmt: skip
+HEAD = st.tuples(
+    mostly("POST", "GET", "HEAD", "OPTIONS", "PATCH", "PRI", "post", "CONNECT", "\r\nGET", ""),
+    mostly(" ", "  ", "\t"),
+    st.text("/a?%&=~.-_:@!$'()*+,;#[]|\"\\^` é", max_size=8).map("/".__add__) | mostly("/", "*", "http://x/", "a"),
+    mostly(" HTTP/1.1\r\n", " HTTP/1.0\r\n", " HTTP/1.1\n", " HTTP/1.1 \r\n", " http/1.1\r\n", "\r\n"),
+    mostly("Host: x\r\n", "", "host:  y z\r\n", "Host:\r\n"),
+    st.lists(FIELD, max_size=4).map("".join),
+    mostly("\r\n", "\n", "\r\r\n"),
+    st.text("ab\r\n", max_size=4),
+).map("".join)  # fmt: skip
+
+
+@hypothesis.settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(heads=st.lists(HEAD, min_size=1, max_size=3), ends=st.lists(st.integers(0, 200), max_size=3))
+def test_all_heads_are_read_the_same(fast: SimpleNamespace, heads: list[str], ends: list[int]) -> None:
+    data = "".join(heads).encode("latin-1")
+    cut = sorted({min(end, len(data)) for end in ends})
+    pieces = [data[a:b] for a, b in zip([0, *cut], [*cut, len(data)], strict=True) if a < b]
+    assert told(parser(fast), pieces) == told(StrictParser(SMALL), pieces)
+
+
+def test_a_body_in_pieces_behind_a_plain_head(fast: SimpleNamespace) -> None:
+    one = PLAIN.replace(b"3\r\n", b"11\r\n") + b"d\r\n\r\nefg"
+    for pieces in (*cuts(one + PLAIN), [one[:-9], one[-9:-4], one[-4:] + PLAIN[:-1], PLAIN[-1:]]):
+        seen = told(parser(fast), pieces)
+        assert [item.body for item in seen if isinstance(item, Incoming)] == [b"abcd\r\n\r\nefg", b"abc"]
+        assert seen == told(StrictParser(SMALL), pieces), pieces
 
 
 def test_stages() -> None:

@@ -235,7 +235,7 @@ def test_headers_cannot_be_injected(served: Served, header: tuple[str, str], str
         if streamed:
             reply.open_stream(200, "text/plain", [header])
         else:
-            reply.send(200, b"", headers=[header])
+            reply.send(200, b"", headers=(header,))
 
     served.add("/inject", inject)
     client = served.client()

@@ -510,3 +510,42 @@ def test_every_answer_is_told_of_once(serve: Serve) -> None:
         ("GET", "/broken", 500), ("GET", "none", 404), ("DELETE", "/ok", 405), ("OPTIONS", "/ok", 200),
         ("GET", "none", 401),
     ]  # fmt: skip
+
+
+# --- rest
+
+
+def test_idle_is_told_when_nothing_is_under_way(bound: Serve, gate: Gate) -> None:
+    """Now and then, also beside connections that only wait; never beside a request."""
+    told: list[bool] = []
+    served: Served = bound(
+        keep_alive_timeout=0.04, idle=lambda: told.append(any(one.busy for one in served.server.connections))
+    )
+    served.add("/gate", gate)
+    served.start()
+    busy, waiting = served.client(), served.client()
+    busy.send(GET % b"gate?x")
+    assert gate.started.wait(20)
+    waiting.send(GET % b"ok")
+    assert waiting.answer().status == 200
+    assert waiting.ended()  # by a look at all deadlines, while the other was busy
+    seen = len(told)
+    gate.open()
+    assert busy.answer().body == b"x"
+    served.until(lambda: len(told) > seen)
+    assert not any(told)
+
+
+def test_idle_is_told_when_the_last_connection_has_gone(bound: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastfront.http.server.TICK_S", (3600.0, 3600.0))
+    told: list[int] = []
+    served: Served = bound(idle=lambda: told.append(len(served.server.connections)))
+    served.start()
+    clients = [served.client(), served.client()]
+    for client in clients:
+        client.send(GET % b"ok")
+        assert client.answer().status == 200
+    assert told == [0]  # as it began
+    for client in clients:
+        client.close()
+    served.until(lambda: told == [0, 0])

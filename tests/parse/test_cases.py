@@ -168,6 +168,11 @@ def test_arguments_of_one_frontend_are_taken_over_as_they_are(shared: Path) -> N
         ("what does <think> do?", None, None),
         ("Question: x <think>\n", None, True),
         ("", None, None),
+        ("<|im_start|>assistant\n<think>\n" + 300 * "x", None, True),
+        ("<|im_start|>assistant\n<think>\n" + 250 * "x", None, True),
+        ("<|im_start|>assistant\n<think>" + 300 * "x" + "</think>", None, False),
+        ("<think>" + 300 * "x" + "<|im_start|>assistant\n", None, None),
+        ("Question: <think>" + 300 * " ", None, True),
     ],
 )
 def test_where_an_answer_begins(prompt: str, thinking: bool | None, state: bool | None) -> None:

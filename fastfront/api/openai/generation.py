@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 
 from fastfront.api.openai.events import Wishes
 from fastfront.api.openai.fields import GenerationFields
-from fastfront.api.openai.identity import data_parallel_rank, priority, session_id, trace_headers
+from fastfront.api.openai.identity import routing
 from fastfront.api.openai.logprobs import LogprobWish
 from fastfront.api.openai.recipe import Recipe, recipe
 from fastfront.api.openai.sampling import check_tokens
 from fastfront.api.state import RenderState
 from fastfront.config import ApiConfig
 from fastfront.errors import RequestError, UnsupportedError
-from fastfront.flow import Generation, Prompt, SamplingParams, TextOptions
+from fastfront.flow import Generation, Prompt, SamplingParams
 
 
 def build_generation(
@@ -25,6 +24,7 @@ def build_generation(
     prompts: list[Prompt],
     n: int,
     wanted: int | None,
+    constrained_by: str = "structured_outputs",
 ) -> Generation:
     """`wanted` is how many tokens the client asked for, None if it left that to the model and the room."""
     check_spaces(state, fields)
@@ -35,28 +35,28 @@ def build_generation(
             "reasoning, or --reasoning-config; this server has neither.",
             param="thinking_token_budget",
         )
-    sampling = copy(made.sampling)
-    sampling.max_tokens = room_for(state, made, prompts, wanted)
-    interval = max(state.settings.stream_interval, sampling.stream_interval or 1) if fields.stream else 1
+    priority, session_id, rank, trace_headers = routing(fields, headers)
     return Generation(
         request_id=request_id,
         prompts=prompts,
-        sampling=sampling,
-        text=TextOptions(
-            skip_special_tokens=fields.skip_special_tokens,
-            stop=made.stop,
-            include_stop_str_in_output=fields.include_stop_str_in_output,
-            ignore_eos=fields.ignore_eos,
-            return_token_ids=bool(fields.return_token_ids),
-        ),
+        sampling=made.sampling,
+        max_tokens=room_for(state, made, prompts, wanted),
+        seed=seed(fields),
+        text=made.text,
         n=n,
-        priority=priority(fields, headers),
+        priority=priority,
         cache_salt=fields.cache_salt,
-        session_id=session_id(fields, headers),
-        data_parallel_rank=data_parallel_rank(headers),
-        trace_headers=trace_headers(headers),
-        stream_interval=interval,
+        session_id=session_id,
+        data_parallel_rank=rank,
+        trace_headers=trace_headers,
+        stream_interval=made.stream_interval,
+        constrained_by=constrained_by,
     )
+
+
+def seed(fields: GenerationFields) -> int | None:
+    """The seed, None where chance is to have its way."""
+    return None if fields.seed == -1 else fields.seed
 
 
 def check_spaces(state: RenderState, fields: GenerationFields) -> None:
@@ -73,18 +73,20 @@ def check_spaces(state: RenderState, fields: GenerationFields) -> None:
 
 def room_for(state: RenderState, made: Recipe, prompts: Sequence[Prompt], wanted: int | None) -> int:
     """How many tokens may be generated for the shortest prompt; RequestError if a prompt leaves too little room."""
-    most = max_tokens(state, prompts, wanted)
+    lengths = [len(prompt.token_ids) for prompt in prompts]
+    shortest, longest = min(lengths), max(lengths)
+    most = max_tokens(state, shortest, wanted)
     check_tokens(most, made.sampling.min_tokens)
-    check_room(prompts, made.sampling, state.pipeline.info.max_model_len)
+    _check_room(shortest, longest, made.sampling, state.pipeline.info.max_model_len)
     return most
 
 
-def max_tokens(state: RenderState, prompts: Sequence[Prompt], wanted: int | None) -> int:
-    """What was asked for, else the model's default, else all the room; never more than the shortest prompt leaves."""
+def max_tokens(state: RenderState, prompt_len: int, wanted: int | None) -> int:
+    """What was asked for, else the model's default, else all the room; never more than a prompt of that many leaves."""
     info = state.pipeline.info
     if wanted is None:
         wanted = info.sampling_defaults.get("max_tokens")
-    most = info.max_model_len - min([len(prompt.token_ids) for prompt in prompts])
+    most = info.max_model_len - prompt_len
     if wanted is not None and wanted < most:
         most = wanted
     if state.max_new_tokens is not None and state.max_new_tokens < most:
@@ -92,11 +94,9 @@ def max_tokens(state: RenderState, prompts: Sequence[Prompt], wanted: int | None
     return most
 
 
-def check_room(prompts: Sequence[Prompt], sampling: SamplingParams, max_model_len: int) -> None:
+def _check_room(shortest: int, longest: int, sampling: SamplingParams, max_model_len: int) -> None:
     """RequestError if a prompt leaves no room, or less than min_tokens wants, or is shorter than the experts skip."""
-    lengths = [len(prompt.token_ids) for prompt in prompts]
-    shortest = min(lengths)
-    room = max_model_len - max(lengths)
+    room = max_model_len - longest
     if room < 1:
         raise RequestError("max_tokens must be at least 1, got 0.", param="max_tokens", value=0, limit=1)
     if sampling.min_tokens > room:

@@ -13,6 +13,8 @@ from fastfront.errors import ModelNotFoundError, RequestError
 
 _SALT_CHARS = 128
 _SALT_FORBIDDEN = frozenset("@/\\\0")
+_TRACE = ("traceparent", "tracestate")
+_ROUTING = frozenset(("x-vllm-priority", "x-session-id", "x-data-parallel-rank", "traceparent"))
 
 
 def check_model(model: str | None, names: list[str], limits: Limits) -> None:
@@ -32,28 +34,28 @@ def public_id(prefix: str, headers: Mapping[str, str], asked: str | UnsetType) -
     return prefix + given
 
 
+def routing(
+    fields: GenerationFields, headers: Mapping[str, str]
+) -> tuple[int, str | None, int | None, dict[str, str] | None]:
+    """Priority, session id, data-parallel rank (the engine that a router chose) and the W3C trace context."""
+    if _ROUTING.isdisjoint(headers) and not fields.session_id and not fields.vllm_xargs:
+        return fields.priority, None, None, None
+    trace = {name: headers[name] for name in _TRACE if name in headers} if "traceparent" in headers else None
+    # A rank that is not a number is not obeyed, as in vLLM.
+    rank = _header_int(headers.get("x-data-parallel-rank"))
+    return priority(fields, headers), _session_id(fields, headers), rank, trace
+
+
 def priority(fields: GenerationFields, headers: Mapping[str, str]) -> int:
     """The header's priority, if it is a number, else the body's."""
     given = _header_int(headers.get("x-vllm-priority"))
     return fields.priority if given is None else given
 
 
-def session_id(fields: GenerationFields, headers: Mapping[str, str]) -> str | None:
+def _session_id(fields: GenerationFields, headers: Mapping[str, str]) -> str | None:
     """The body's, else the header's, else that of vllm_xargs."""
     found = fields.session_id or headers.get("x-session-id") or (fields.vllm_xargs or {}).get("session_id")
     return found if isinstance(found, str) and found else None
-
-
-def data_parallel_rank(headers: Mapping[str, str]) -> int | None:
-    """The engine that a router chose; what is not a number is not obeyed, as in vLLM."""
-    return _header_int(headers.get("x-data-parallel-rank"))
-
-
-def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """The W3C trace context that the request came with."""
-    if "traceparent" not in headers:
-        return None
-    return {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
 
 
 def check_cache_salt(salt: str | None) -> None:

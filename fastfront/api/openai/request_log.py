@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from fastfront.api.openai.events import StreamFormat
 from fastfront.config import ApiConfig
 from fastfront.flow import Choice, Delta, Generation, SamplingParams
@@ -32,7 +34,8 @@ class RequestLog:
         if not (self._on and self._outputs):
             return generation, format
         # Where events may carry ids they are made here, one by one.
-        return generation._replace(text=generation.text._replace(return_token_ids=True)), _Overheard(format, self._hear)
+        text = generation.text._replace(return_token_ids=True)
+        return replace(generation, text=text), _Overheard(format, self._hear)
 
     def finished(self, choices: Sequence[Choice], streamed: bool = False) -> None:
         """All choices have ended."""
@@ -58,12 +61,14 @@ class RequestLog:
     def _received(self, generation: Generation) -> None:
         prompts = generation.prompts
         logger.info(
-            "received %s: %d prompts of %d tokens, n=%d, %s",
+            "received %s: %d prompts of %d tokens, n=%d%s, max_tokens=%d%s",
             self._id,
             len(prompts),
             sum(len(prompt.token_ids) for prompt in prompts),
             generation.n,
             _told(generation.sampling),
+            generation.max_tokens,
+            "" if generation.seed is None else f", seed={generation.seed}",
         )
         if logger.isEnabledFor(logging.DEBUG):
             for prompt in prompts:
@@ -97,4 +102,4 @@ class _Overheard:
 def _told(sampling: SamplingParams) -> str:
     """Those parameters that are not the engine's defaults."""
     named = ((name, getattr(sampling, name)) for name in sampling.__struct_fields__)
-    return ", ".join(f"{name}={value!r}" for name, value in named if value != getattr(_DEFAULTS, name))
+    return "".join(f", {name}={value!r}" for name, value in named if value != getattr(_DEFAULTS, name))

@@ -25,58 +25,40 @@ _SHOWN = 20
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 #: Its very objects, not only equal ones, are what the encoder leaves out.
 _NEUTRAL = SamplingParams()
+_PICKED = (
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "temperature", "top_p", "top_k", "min_p",
+)  # fmt: skip
 
 
 def sampling_params(
-    fields: GenerationFields, n: int, max_tokens: int | None, info: ModelInfo, tokenizer: Tokenizer, limits: Limits
+    fields: GenerationFields, n: int, info: ModelInfo, tokenizer: Tokenizer, limits: Limits
 ) -> SamplingParams:
-    """What one engine request gets. `max_tokens` is already cut to the room that is left, None if that is not known."""
-    defaults = info.sampling_defaults
+    """What one engine request gets beside its own max_tokens and seed."""
     _check_n(n, limits)
-    params = SamplingParams(
-        presence_penalty=_pick(fields, defaults, "presence_penalty"),
-        frequency_penalty=_pick(fields, defaults, "frequency_penalty"),
-        repetition_penalty=_pick(fields, defaults, "repetition_penalty"),
-        temperature=_pick(fields, defaults, "temperature"),
-        top_p=_pick(fields, defaults, "top_p"),
-        top_k=_pick(fields, defaults, "top_k"),
-        min_p=_pick(fields, defaults, "min_p"),
+    numbers = _numbers(fields, info.sampling_defaults)
+    if numbers["temperature"] == 0.0 and n > 1:
+        raise RequestError(f"n must be 1 when using greedy sampling, got {n}.")
+    logprobs, prompt_logprobs = fields.logprobs_wanted()
+    chosen = fields.logprob_token_ids or None
+    return SamplingParams(
+        **numbers,
         watermarking=fields.watermarking,
-        seed=None if fields.seed == -1 else fields.seed,
-        max_tokens=max_tokens,
-        min_tokens=fields.min_tokens,
         output_kind=DELTA,
         stream_interval=None if fields.stream_interval is None else min(fields.stream_interval, _INT32_MAX),
         routed_experts_prompt_start=fields.routed_experts_prompt_start,
+        extra_args=_extra_args(fields),
+        structured_outputs=constraint(fields.structured_outputs, fields.response_format),
+        repetition_detection=_repetition(fields.repetition_detection),
+        thinking_token_budget=_budget(fields.thinking_token_budget),
+        logit_bias=_logit_bias(fields.logit_bias, info.vocab_size),
+        logprobs=logprobs if chosen is None else None,
+        prompt_logprobs=prompt_logprobs,
+        skip_reading_prefix_cache=None if prompt_logprobs is None else True,  # a cached prompt has none
+        logprob_token_ids=chosen,
+        allowed_token_ids=_allowed(fields.allowed_token_ids, info.vocab_size),
+        bad_words_token_ids=bad_words_ids(fields.bad_words, tokenizer, limits) if fields.bad_words else None,
+        **_stop_ids(fields, info),
     )
-    check_ranges(params)
-    if params.temperature == 0.0:
-        params.top_p, params.top_k, params.min_p = _NEUTRAL.top_p, _NEUTRAL.top_k, _NEUTRAL.min_p
-        if n > 1:
-            raise RequestError(f"n must be 1 when using greedy sampling, got {n}.")
-    elif params.temperature < MIN_TEMPERATURE:
-        params.temperature = MIN_TEMPERATURE
-    if fields.vllm_xargs or fields.kv_transfer_params or fields.ec_transfer_params:
-        params.extra_args = _extra_args(fields)
-    if fields.structured_outputs is not None or fields.response_format is not None:
-        params.structured_outputs = constraint(fields.structured_outputs, fields.response_format)
-    if fields.repetition_detection is not None:
-        params.repetition_detection = _repetition(fields.repetition_detection)
-    if fields.thinking_token_budget is not None:
-        params.thinking_token_budget = _budget(fields.thinking_token_budget)
-    if fields.logit_bias:
-        params.logit_bias = _logit_bias(fields.logit_bias, info.vocab_size)
-    params.logprobs, params.prompt_logprobs = fields.logprobs_wanted()
-    if params.prompt_logprobs is not None:
-        params.skip_reading_prefix_cache = True  # a cached prompt has none
-    if fields.logprob_token_ids:
-        params.logprobs, params.logprob_token_ids = None, fields.logprob_token_ids
-    if fields.allowed_token_ids is not None:
-        params.allowed_token_ids = _allowed(fields.allowed_token_ids, info.vocab_size)
-    if fields.bad_words:
-        params.bad_words_token_ids = bad_words_ids(fields.bad_words, tokenizer, limits)
-    _set_stop_ids(params, fields, info)
-    return params
 
 
 def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -89,35 +71,6 @@ def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     if "" in stops:
         raise RequestError("stop cannot contain an empty string.")
     return stops
-
-
-def check_ranges(params: SamplingParams) -> None:
-    """RequestError for the first number that is out of vLLM's range; NaN is out of every range."""
-    for name in ("presence_penalty", "frequency_penalty"):
-        value = getattr(params, name)
-        if not -2.0 <= value <= 2.0:
-            raise RequestError(f"{name} must be in [-2, 2], got {value}.")
-    if not (math.isfinite(params.repetition_penalty) and params.repetition_penalty > 0.0):
-        raise RequestError(
-            f"repetition_penalty must be a finite number greater than zero, got {params.repetition_penalty}."
-        )
-    if not 0.0 <= params.temperature <= 2.0:
-        if not math.isfinite(params.temperature):
-            rule = "must be a finite number"
-        else:
-            rule = "must be non-negative" if params.temperature < 0.0 else "must be in [0, 2]"
-        raise _out_of_range("temperature", rule, params.temperature)
-    if not 0.0 < params.top_p <= 1.0:
-        raise _out_of_range("top_p", "must be in (0, 1]", params.top_p)
-    if params.top_k < -1:
-        raise RequestError(f"top_k must be 0 (disable), or at least 1, got {params.top_k}.")
-    params.top_k = min(max(params.top_k, 0), _INT32_MAX)  # more than any vocabulary has
-    if not 0.0 <= params.min_p <= 1.0:
-        raise RequestError(f"min_p must be in [0, 1], got {params.min_p}.")
-    if params.min_tokens < 0:
-        raise RequestError(f"min_tokens must be greater than or equal to 0, got {params.min_tokens}.")
-    if params.max_tokens is not None:
-        check_tokens(params.max_tokens, params.min_tokens)
 
 
 def check_tokens(most: int, least: int) -> None:
@@ -183,6 +136,43 @@ def bad_words_ids(words: list[str], tokenizer: Tokenizer, limits: Limits) -> lis
     return banned
 
 
+def _numbers(fields: GenerationFields, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Those that the model may have defaults for, and min_tokens, as the engine is to get them."""
+    numbers = {name: _pick(fields, defaults, name) for name in _PICKED}
+    numbers["min_tokens"] = fields.min_tokens
+    _check_ranges(numbers)
+    numbers["top_k"] = min(max(numbers["top_k"], 0), _INT32_MAX)  # more than any vocabulary has
+    if numbers["temperature"] == 0.0:
+        numbers.update((name, getattr(_NEUTRAL, name)) for name in ("top_p", "top_k", "min_p"))
+    elif numbers["temperature"] < MIN_TEMPERATURE:
+        numbers["temperature"] = MIN_TEMPERATURE
+    return numbers
+
+
+def _check_ranges(numbers: dict[str, Any]) -> None:
+    """As vLLM's; NaN is out of every range."""
+    for name in ("presence_penalty", "frequency_penalty"):
+        if not -2.0 <= numbers[name] <= 2.0:
+            raise RequestError(f"{name} must be in [-2, 2], got {numbers[name]}.")
+    repetition, temperature, top_p = numbers["repetition_penalty"], numbers["temperature"], numbers["top_p"]
+    if not (math.isfinite(repetition) and repetition > 0.0):
+        raise RequestError(f"repetition_penalty must be a finite number greater than zero, got {repetition}.")
+    if not 0.0 <= temperature <= 2.0:
+        if not math.isfinite(temperature):
+            rule = "must be a finite number"
+        else:
+            rule = "must be non-negative" if temperature < 0.0 else "must be in [0, 2]"
+        raise _out_of_range("temperature", rule, temperature)
+    if not 0.0 < top_p <= 1.0:
+        raise _out_of_range("top_p", "must be in (0, 1]", top_p)
+    if numbers["top_k"] < -1:
+        raise RequestError(f"top_k must be 0 (disable), or at least 1, got {numbers['top_k']}.")
+    if not 0.0 <= numbers["min_p"] <= 1.0:
+        raise RequestError(f"min_p must be in [0, 1], got {numbers['min_p']}.")
+    if numbers["min_tokens"] < 0:
+        raise RequestError(f"min_tokens must be greater than or equal to 0, got {numbers['min_tokens']}.")
+
+
 def _pick(fields: GenerationFields, defaults: dict[str, Any], name: str) -> Any:
     """The request's value, else the model's, else the neutral one."""
     value = getattr(fields, name)
@@ -206,7 +196,9 @@ def _out_of_range(name: str, rule: str, value: float) -> RequestError:
     return RequestError(f"{name} {rule}, got {value}.", param=name, value=value)
 
 
-def _extra_args(fields: GenerationFields) -> dict[str, Any]:
+def _extra_args(fields: GenerationFields) -> dict[str, Any] | None:
+    if not (fields.vllm_xargs or fields.kv_transfer_params or fields.ec_transfer_params):
+        return None
     extra: dict[str, Any] = dict(fields.vllm_xargs or {})
     if fields.kv_transfer_params:
         extra["kv_transfer_params"] = fields.kv_transfer_params
@@ -216,7 +208,9 @@ def _extra_args(fields: GenerationFields) -> dict[str, Any]:
     return extra
 
 
-def _repetition(wish: RepetitionDetection) -> dict[str, int]:
+def _repetition(wish: RepetitionDetection | None) -> dict[str, int] | None:
+    if wish is None:
+        return None
     sizes = (wish.max_pattern_size, wish.min_pattern_size, wish.min_count)
     if not all(0 <= size <= _INT64_MAX for size in sizes) or wish.min_pattern_size > wish.max_pattern_size:
         raise RequestError(
@@ -237,6 +231,8 @@ def _repetition(wish: RepetitionDetection) -> dict[str, int]:
 
 
 def _budget(value: object) -> int | None:
+    if value is None:
+        return None
     if type(value) is not int or not -1 <= value <= _INT64_MAX:
         raise RequestError(
             "`thinking_token_budget` must be a non-negative integer or -1 for unlimited.",
@@ -246,7 +242,9 @@ def _budget(value: object) -> int | None:
     return None if value == -1 else value
 
 
-def _logit_bias(bias: dict[str, float], vocab_size: int) -> dict[int, float]:
+def _logit_bias(bias: dict[str, float] | None, vocab_size: int) -> dict[int, float] | None:
+    if not bias:
+        return None
     result: dict[int, float] = {}
     wrong: list[str] = []
     for key, value in bias.items():
@@ -266,14 +264,16 @@ def _logit_bias(bias: dict[str, float], vocab_size: int) -> dict[int, float]:
     return result
 
 
-def _allowed(ids: list[int], vocab_size: int) -> list[int]:
+def _allowed(ids: list[int] | None, vocab_size: int) -> list[int] | None:
+    if ids is None:
+        return None
     if not ids:
         raise RequestError("allowed_token_ids is not None and empty!", param="allowed_token_ids", value=ids)
     _check_vocabulary("allowed_token_ids", ids, vocab_size)
     return ids
 
 
-def _set_stop_ids(params: SamplingParams, fields: GenerationFields, info: ModelInfo) -> None:
+def _stop_ids(fields: GenerationFields, info: ModelInfo) -> dict[str, Any]:
     """Stop ids of the request and of the model, and those that min_tokens masks (wire d.2)."""
     asked = list(dict.fromkeys(fields.stop_token_ids or ()))
     if asked:
@@ -281,11 +281,14 @@ def _set_stop_ids(params: SamplingParams, fields: GenerationFields, info: ModelI
     asked = list(dict.fromkeys((*asked, *info.sampling_defaults.get("stop_token_ids", ()))))
     eos = info.eos_token_id
     own = ([] if eos is None else [eos]) + info.extra_eos_token_ids
-    params.all_stop_token_ids = list(dict.fromkeys((*asked, *own)))
+    masked = list(dict.fromkeys((*asked, *own)))
     if not fields.ignore_eos:
-        params.eos_token_id = eos
         asked = list(dict.fromkeys((*asked, *info.extra_eos_token_ids)))
-    params.stop_token_ids = asked or None
+    return {
+        "eos_token_id": None if fields.ignore_eos else eos,
+        "stop_token_ids": asked or None,
+        "all_stop_token_ids": masked,
+    }
 
 
 def _check_vocabulary(name: str, ids: list[int], vocab_size: int) -> None:

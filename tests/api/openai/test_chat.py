@@ -77,7 +77,7 @@ def test_reasoning_effort(client: Client, effort: str | None, own: dict[str, Any
 )
 def test_max_tokens(client: Client, max_tokens: object, max_completion_tokens: object, sent: int) -> None:
     assert client.chat(max_tokens=max_tokens, max_completion_tokens=max_completion_tokens).status == 200
-    assert client.generation.sampling.max_tokens == sent
+    assert client.generation.max_tokens == sent
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])

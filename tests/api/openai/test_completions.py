@@ -61,7 +61,7 @@ def test_prompt_count_is_limited() -> None:
 def test_choices_of_n(client: Client) -> None:
     answer = client.complete(prompt=["a", "bc"], n=2, temperature=1, seed=5)
     assert client.generation.n == 2
-    assert client.generation.sampling.seed == 5  # the pipeline adds the choice's number
+    assert client.generation.seed == 5  # the pipeline adds the choice's number
     assert [choice["index"] for choice in answer.json["choices"]] == [0, 1, 2, 3]
     usage = answer.json["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (3, 8, 11)
@@ -83,7 +83,7 @@ class TestEcho:
         answer = client.complete(prompt="ab", echo=True, max_tokens=0)
         choice = answer.json["choices"][0]
         assert (choice["text"], choice["finish_reason"]) == ("ab", "length")
-        assert client.generation.sampling.max_tokens == 1
+        assert client.generation.max_tokens == 1
         assert answer.json["usage"]["completion_tokens"] == 1
 
     def test_returned_ids_stand_for_the_text(self, client: Client) -> None:

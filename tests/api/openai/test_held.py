@@ -53,11 +53,10 @@ def chat(
     (handler,) = (handler for method, path, handler in routes(state) if path == "/v1/chat/completions")
     content = json.dumps({"messages": [{"role": "user", "content": "x"}], **body}).encode()
     reply = FakeReply()
-    work = handler(HttpRequest("POST", "", "", {"content-type": "application/json"}, content, ""), reply)
+    request = HttpRequest("POST", "", "", {"content-type": "application/json"}, content, "")
 
     async def run() -> None:
-        assert work is not None
-        await work
+        await reply.served(handler(request, reply))
 
     asyncio.run(run())
     return reply.answer, engine.requests[0]

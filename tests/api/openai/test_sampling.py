@@ -8,15 +8,20 @@ import msgspec
 import pytest
 
 from fastfront.api.state import Limits
-from fastfront.flow import ModelInfo, SamplingParams
+from fastfront.flow import Generation, ModelInfo, SamplingParams
 from tests.api.fakes import QWEN, Client
 
 
-def sent(client: Client, **body: Any) -> SamplingParams:
-    """What the engine would get."""
+def own(client: Client, **body: Any) -> Generation:
+    """What the pipeline is asked for."""
     answer = client.complete(**body)
     assert answer.status == 200, answer.body
-    return client.generation.sampling
+    return client.generation
+
+
+def sent(client: Client, **body: Any) -> SamplingParams:
+    """What the engine would get, and requests alike share."""
+    return own(client, **body).sampling
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_values_reach_the_engine(client: Client) -> None:
     )  # fmt: skip
     assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.7, 0.9, 40, 0.1)
     assert (params.presence_penalty, params.frequency_penalty, params.repetition_penalty) == (-2.0, 2.0, 2.5)
-    assert (params.seed, params.max_tokens, params.min_tokens) == (-(2**63), 20, 3)
+    assert (client.generation.seed, client.generation.max_tokens, params.min_tokens) == (-(2**63), 20, 3)
     assert params.logit_bias == {5: 100.0, 6: -100.0, 7: 0.5}
     assert params.allowed_token_ids == [5, 6]
     assert params.watermarking is False
@@ -141,8 +146,8 @@ def test_top_k(client: Client, value: int, sent_value: int) -> None:
 
 
 def test_seed_minus_one_is_none(client: Client) -> None:
-    assert sent(client, seed=-1).seed is None
-    assert sent(client, seed=0).seed == 0
+    assert own(client, seed=-1).seed is None
+    assert own(client, seed=0).seed == 0
 
 
 def test_unlimited_thinking(client: Client) -> None:
@@ -177,14 +182,14 @@ class TestDefaults:
 
     def test_max_tokens(self) -> None:
         client = Client(self.info)
-        assert sent(client).max_tokens == 16  # the endpoint's own default goes first
+        assert own(client).max_tokens == 16  # the endpoint's own default goes first
         assert client.chat().status == 200
-        assert client.generation.sampling.max_tokens == 33
+        assert client.generation.max_tokens == 33
 
     def test_cap_that_no_request_lifts(self) -> None:
         client = Client(self.info)
         client.state.max_new_tokens = 10
-        assert sent(client, max_tokens=12).max_tokens == 10
+        assert own(client, max_tokens=12).max_tokens == 10
 
 
 class TestStopIds:
@@ -287,7 +292,7 @@ class TestRoom:
     info = msgspec.structs.replace(QWEN, max_model_len=10)
 
     def test_cut_to_the_room(self) -> None:
-        assert sent(Client(self.info), prompt="abcd", max_tokens=10).max_tokens == 6
+        assert own(Client(self.info), prompt="abcd", max_tokens=10).max_tokens == 6
 
     def test_full(self) -> None:
         answer = Client(self.info).complete(prompt="0123456789", max_tokens=5)
@@ -299,10 +304,10 @@ class TestRoom:
 
     def test_each_prompt_of_a_list(self) -> None:
         client = Client(self.info)
-        assert sent(client, prompt=["ab", "abcdef"], max_tokens=10).max_tokens == 8
+        assert own(client, prompt=["ab", "abcdef"], max_tokens=10).max_tokens == 8
         assert client.complete(prompt=["ab", "0123456789"]).status == 400
 
     def test_rest_of_the_context_for_chat(self) -> None:
         client = Client(msgspec.structs.replace(QWEN, max_model_len=20))
         assert client.chat().status == 200
-        assert client.generation.sampling.max_tokens == 20 - len("<user>Hi")
+        assert client.generation.max_tokens == 20 - len("<user>Hi")

@@ -375,8 +375,8 @@ def test_an_answer_waits_for_the_vocabulary_alone(client: Client) -> None:
         body = json.dumps({"generate_response": {"choices": [{"index": 0, "token_ids": [72]}]}}).encode()
         request = HttpRequest("POST", CHAT, "", {"content-type": "application/json"}, body, "")
         replies = [FakeReply(), FakeReply()]
-        works = [client.handlers["POST", CHAT](request, reply) for reply in replies]
-        left, waiting = (asyncio.ensure_future(work) for work in works if work is not None)
+        works = [reply.served(client.handlers["POST", CHAT](request, reply)) for reply in replies]
+        left, waiting = map(asyncio.ensure_future, works)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not left.done()

@@ -97,20 +97,20 @@ def test_what_is_wrong_is_refused_each_time(client: Client) -> None:
 
 
 def test_requests_alike_do_not_mix(client: Client) -> None:
-    """They share their parameters, not their room."""
+    """They share their parameters, not their room and their seed."""
     assert [params(chat(client, max_tokens=n)).get("max_tokens") for n in (5, 6, 16, 5)] == [5, 6, None, 5]
     assert params(chat(client, stream=True))["output_kind"] == 1
     assert params(chat(client))["output_kind"] == 2
-    assert params(chat(client, seed=1))["seed"] == 1
+    assert [params(chat(client, seed=seed)).get("seed") for seed in (1, 2, -1, 0)] == [1, 2, None, 0]
     assert "seed" not in params(chat(client))
     client.chat(max_tokens=3)
-    assert client.generation.sampling.max_tokens == 3
+    assert client.generation.max_tokens == 3
     assert params(chat(client))["max_tokens"] == 2040
 
 
 def test_recipes_are_bounded(client: Client) -> None:
-    for seed in range(_KEPT + 20):
-        params(chat(client, seed=seed))
+    for top_k in range(_KEPT + 20):
+        params(chat(client, top_k=top_k))
     assert 0 < len(client.state.recipes) <= _KEPT
 
 

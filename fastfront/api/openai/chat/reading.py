@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from fastfront.api.openai.chat.parsed import CallRules
 from fastfront.api.openai.chat.prepare import named_function, parser_kwargs, wanted_calls
@@ -24,31 +25,26 @@ def call_rules(body: ChatRequest) -> CallRules:
     return CallRules(body.include_reasoning, body.parallel_tool_calls is not False, "stop" if named else "tool_calls")
 
 
-async def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, generation: Generation) -> Generation:
+def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, generation: Generation) -> Generation:
     """The generation with the parser that its answers need, and with what the engine's own parser must know."""
     format = state.format
     if format is None:
         return generation
-    tail = await _tail(state, prompt)
+    tail = _tail(state, prompt)
     in_reasoning = format.reasoning_state(tail, _thinking(state, body))
     parser = _parser(state, format, body, in_reasoning)
     if state.preparation is None or state.settings.reasoning_parser is None:
-        return generation._replace(parser=parser)
+        return replace(generation, parser=parser)
     if state.counting is not None:
-        generation = generation._replace(counter=state.counting.counter(in_reasoning))
+        generation = replace(generation, counter=state.counting.counter(in_reasoning))
     kwargs, thinking = parser_kwargs(state, body)
     ended = not body.include_reasoning or state.preparation.reasoning_ended(prompt.token_ids, thinking)
     variables = msgspec.json.decode(kwargs)
-    return generation._replace(parser=parser, reasoning_ended=ended, reasoning_parser_kwargs=variables)
-
-
-async def make_parser(state: RenderState, body: ChatRequest, prompt: Prompt) -> MakeParser | None:
-    """What makes the parser of one choice; None where its text is content as it is."""
-    return parser_after(state, body, await _tail(state, prompt)) if state.format is not None else None
+    return replace(generation, parser=parser, reasoning_ended=ended, reasoning_parser_kwargs=variables)
 
 
 def parser_after(state: RenderState, body: ChatRequest, tail: str) -> MakeParser | None:
-    """As `make_parser`, for a prompt that ends with `tail`."""
+    """What makes the parser of one choice whose prompt ends with `tail`; None where its text is content as it is."""
     format = state.format
     if format is None:
         return None
@@ -65,10 +61,10 @@ def _parser(state: RenderState, format: Format, body: ChatRequest, in_reasoning:
     return partial(format.parser, plain_tools(body.tools) or (), in_reasoning, choice is not None, plain)
 
 
-async def _tail(state: RenderState, prompt: Prompt) -> str:
+def _tail(state: RenderState, prompt: Prompt) -> str:
     if prompt.text is not None:
         return prompt.text[-_TAIL_CHARS:]
-    return await state.pipeline.prompter.detokenize(prompt.token_ids[-_TAIL_TOKENS:])
+    return state.pipeline.prompter.tokenizer.decode(prompt.token_ids[-_TAIL_TOKENS:], skip_special_tokens=False)
 
 
 def _thinking(state: RenderState, body: ChatRequest) -> bool | None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fastfront.api.openai.fields import GenerationFields
+from fastfront.api.openai.generation import seed
 from fastfront.api.openai.identity import priority
 from fastfront.api.openai.recipe import Recipe
 from fastfront.api.state import RenderState, Tokenizer
@@ -63,7 +64,7 @@ def rendered(
         request_id=request_id,
         token_ids=prompt.token_ids,
         token_offsets=offsets,
-        sampling_params=rendered_params(state, fields, made, tokens),
+        sampling_params=rendered_params(state, fields, made, tokens, seed(fields)),
         model=fields.model,
         stream=fields.stream is True,
         stream_options=None if fields.stream_options is None else _stream_options(fields),

@@ -59,7 +59,7 @@ def _answer(
             made,
             request_id if len(prompts) == 1 else f"{request_id}-{at}",
             prompt,
-            max_tokens(state, (prompt,), wanted),
+            max_tokens(state, len(prompt.token_ids), wanted),
             offsets[at],
         )
         for at, prompt in enumerate(prompts)

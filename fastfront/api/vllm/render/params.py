@@ -73,20 +73,24 @@ class RenderedParams(msgspec.Struct, omit_defaults=True, kw_only=True):
     routed_experts_prompt_start: int = 0
 
 
-def rendered_params(state: RenderState, fields: GenerationFields, made: Recipe, max_tokens: int) -> msgspec.Raw:
+def rendered_params(
+    state: RenderState, fields: GenerationFields, made: Recipe, max_tokens: int, seed: int | None
+) -> msgspec.Raw:
     """The parameters as JSON."""
-    if not made.rendered[1]:
-        made.rendered = _around_max_tokens(_params(state, fields, made))
-    before, after = made.rendered
+    if not made.rendered:
+        made.rendered = _around_seed_and_max_tokens(_params(state, fields, made))
+    before, between, after = made.rendered
+    chance = b"" if seed is None else b'"seed":%d,' % seed
     count = b"" if max_tokens == DEFAULT_MAX_TOKENS else b'"max_tokens":%d,' % max_tokens
-    return msgspec.Raw(before + count + after)
+    return msgspec.Raw(before + chance + between + count + after)
 
 
-def _around_max_tokens(params: RenderedParams) -> tuple[bytes, bytes]:
-    params.max_tokens = 1
-    # A quote inside a string has a backslash before it, so this is the key; an object with such a key comes after it.
-    before, _, after = msgspec.json.encode(params).partition(b'"max_tokens":1,')
-    return before, after
+def _around_seed_and_max_tokens(params: RenderedParams) -> tuple[bytes, ...]:
+    params.seed = params.max_tokens = 1
+    # A quote inside a string has a backslash before it, so these are the keys; objects with such keys come after them.
+    before, _, rest = msgspec.json.encode(params).partition(b'"seed":1,')
+    between, _, after = rest.partition(b'"max_tokens":1,')
+    return before, between, after
 
 
 def _params(state: RenderState, fields: GenerationFields, made: Recipe) -> RenderedParams:
@@ -102,8 +106,7 @@ def _params(state: RenderState, fields: GenerationFields, made: Recipe) -> Rende
         top_p=UNSET if greedy else wire.top_p,
         top_k=wire.top_k,
         min_p=UNSET if greedy else wire.min_p,
-        seed=wire.seed,
-        stop=list(made.stop),
+        stop=list(made.text.stop),
         stop_token_ids=list(dict.fromkeys((*(fields.stop_token_ids or ()), *default_stop_ids))),
         ignore_eos=fields.ignore_eos,
         min_tokens=wire.min_tokens,
@@ -126,8 +129,8 @@ def _params(state: RenderState, fields: GenerationFields, made: Recipe) -> Rende
         routed_experts_prompt_start=wire.routed_experts_prompt_start,
     )
     params.n = getattr(fields, "n", None) or 1
-    if made.stop and not fields.include_stop_str_in_output:
-        params.output_text_buffer_length = max(map(len, made.stop)) - 1
+    if made.text.stop and not fields.include_stop_str_in_output:
+        params.output_text_buffer_length = max(map(len, made.text.stop)) - 1
     if wire.structured_outputs is not None:
         # Whoever takes the request chooses the backend.
         params.structured_outputs = {**_CONSTRAINT, **wire.structured_outputs, "_backend": None}
