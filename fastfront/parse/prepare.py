@@ -102,9 +102,9 @@ class Preparation:
         level = self._level
         if single and level == "auto" and not (choice == "auto" and answer is not None):
             level = "function"
-        calls = [_call(tool["function"], level) for tool in tools]
-        if choice == "auto" and level == "auto" and not any(call.strict for call in calls):
+        if choice == "auto" and level == "auto" and not any(tool["function"].get("strict") is True for tool in tools):
             return None
+        calls = [_call(tool["function"], level) for tool in tools]
         if self._build is None:
             return self._plain(calls, choice, single) if choice != "auto" and self._reads_json else None
         beside = as_format(answer) if answer is not None and choice == "auto" else None

@@ -15,6 +15,7 @@ import msgspec
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
 from fastfront.prompt.content_format import ContentFormat
+from fastfront.prompt.template import Written
 
 #: Content part types that are text, and the key that holds it.
 TEXT_PARTS = {
@@ -39,6 +40,10 @@ _PART_KEYS = MEDIA_PARTS | {
 _BILLING_HEADER = "x-anthropic-billing-header"
 
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+#: Lists of tools that are kept, and how long one may be (bytes): an agent sends the same few with every request.
+_KEPT, _KEPT_SIZE = 64, 1 << 15
+_known_tools: dict[bytes, list[dict[str, Any]]] = {}
 
 Message = dict[str, Any]
 
@@ -224,9 +229,24 @@ def developer_as_system(messages: list[Message]) -> list[Message]:
 
 
 def tool_definitions(tools: list[Any] | None) -> list[Message] | None:
-    """Tools as the reference hands them to templates: known keys in their order, absent ones null."""
+    """Tools as the reference hands them to templates: known keys in their order, absent ones null. Only to be read."""
     if tools is None:
         return None
+    try:
+        key = _pack(tools)
+    except Exception:  # no plain JSON
+        return _definitions(tools)
+    known = _known_tools.get(key)
+    if known is None:
+        known = _definitions(tools)
+        if len(key) <= _KEPT_SIZE:
+            if len(_known_tools) >= _KEPT:
+                _known_tools.clear()
+            _known_tools[key] = known
+    return known
+
+
+def _definitions(tools: list[Any]) -> list[Message]:
     out: list[Message] = []
     for i, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, dict) else None
@@ -239,7 +259,7 @@ def tool_definitions(tools: list[Any] | None) -> list[Message] | None:
         inner_defer = function.get("defer_loading") if function.get("defer_loading") is not None else defer
         if inner_defer is not None:
             built["defer_loading"] = inner_defer
-        definition: Message = {"type": tool.get("type", "function"), "function": built}
+        definition = Written(type=tool.get("type", "function"), function=built)
         if defer is not None:
             definition["defer_loading"] = defer
         out.append(definition)

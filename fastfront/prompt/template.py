@@ -49,16 +49,40 @@ def _plain_json(value: Any) -> str:
     """The text of json.dumps, ten times faster where msgspec writes the same: everywhere but in numbers' exponents."""
     try:
         encoded = _encode(value)
+        if b"null" in encoded:
+            return _json(value)  # it may be what msgspec writes for a float that is no number
         _check_no_floats(encoded)
         return msgspec.json.format(encoded, indent=0).decode()
     except Exception:  # a float, an integer of more than 64 bits, a lone surrogate, or no JSON at all
         return _json(value)
 
 
+class Written(dict[str, Any]):
+    """An object that many prompts show: its JSON is made once in each form. Nobody may change it."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._written: dict[tuple[Any, ...], str] = {}
+
+    def written(self, *form: Any) -> str:
+        """What `tojson` makes of it with these arguments."""
+        try:
+            text = self._written.get(form)
+        except TypeError:  # a list among the arguments
+            return tojson(dict(self), *form)
+        if text is None:
+            text = self._written[form] = tojson(dict(self), *form)
+        return text
+
+
 def tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     """The filter as chat templates know it: Jinja's own escapes HTML, which models were not trained on."""
+    if isinstance(value, Written):
+        return value.written(ensure_ascii, indent, separators, sort_keys)
     if not ensure_ascii and indent is None and separators is None and not sort_keys:
         return _plain_json(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

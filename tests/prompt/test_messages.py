@@ -165,6 +165,25 @@ def test_tool_definitions() -> None:
             tool_definitions([bad])
 
 
+def test_tools_that_were_seen_are_not_worked_out_again() -> None:
+    def tool(value: Any) -> list[dict[str, Any]]:
+        return [{"type": "function", "function": {"name": "f", "parameters": {"default": value}}}]
+
+    first = tool_definitions(tool(1))
+    assert tool_definitions(tool(1)) is first
+    values: list[Any] = [1, 1.0, True, "1", None, float("inf"), [1], 1 << 70]
+    texts = [json.dumps(tool_definitions(tool(value))) for value in values]
+    assert texts == [json.dumps([{"type": "function", "function": {
+        "name": "f", "description": None, "parameters": {"default": value}}}]) for value in values]  # fmt: skip
+    for n in range(200):
+        tool_definitions(tool(f"other {n}"))
+    again = tool_definitions(tool(1))
+    assert again == first
+    assert again is not first  # there is a bound
+    large = tool("x" * (1 << 16))
+    assert tool_definitions(large) is not tool_definitions(large)
+
+
 def test_weight() -> None:
     assert 1000 < weight(ChatInput([{"content": "x" * 1000}])) < 1200
     assert weight(ChatInput([{"content": "世" * 1000}])) > 3000

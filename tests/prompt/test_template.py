@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastfront.errors import ConfigError, RequestError, StartError
 from fastfront.flow import ChatInput
 from fastfront.prompt.formats.jinja import JinjaFormat
 from fastfront.prompt.prompter import Prompter
-from fastfront.prompt.template import ChatTemplate, tojson
+from fastfront.prompt.template import ChatTemplate, Written, tojson
 
 USER = {"role": "user", "content": "hi"}
 JSON = st.recursive(
@@ -21,7 +21,23 @@ JSON = st.recursive(
 )
 
 
+def test_tojson_writes_what_many_prompts_show_once_in_each_form() -> None:
+    plain = {"b": "é<", "a": [1, None]}
+    shown = Written(**plain)
+    forms: list[dict[str, Any]] = [
+        {}, {"indent": 2}, {"ensure_ascii": True}, {"sort_keys": True}, {"separators": (",", ":")},
+        {"separators": [",", ":"]},
+    ]  # fmt: skip
+    for form in forms:
+        want = json.dumps(plain, **{"ensure_ascii": False, **form})
+        assert tojson(shown, **form) == tojson(shown, **form) == want
+    assert tojson(shown) is tojson(shown)
+    template = ChatTemplate("{% for tool in tools %}{{ tool | tojson }}{{ tool._written }}{% endfor %}")
+    assert template.render({"messages": [], "tools": [shown]}) == json.dumps(plain, ensure_ascii=False)
+
+
 @given(JSON)
+@example([float("inf"), {"x": None}])
 def test_tojson_writes_what_json_does(value: Any) -> None:
     assert tojson(value) == json.dumps(value, ensure_ascii=False)
 
