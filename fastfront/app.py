@@ -80,7 +80,7 @@ class App(Process):
             engine_version=engine.vllm_version,
             version=__version__,
             native=NATIVE,
-            dead=lambda: link.dead,
+            dead=lambda: link.dead and EngineDeadError(str(link.dead)),  # one of its own for whoever raises it
             settings=parsers.settings,
             max_new_tokens=config.model.override_generation_config.get("max_new_tokens"),
             metrics=metrics.render if metrics is not None else None,

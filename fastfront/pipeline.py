@@ -77,15 +77,15 @@ class Pipeline:
 
     async def collect(self, g: Generation) -> list[Choice]:
         """All choices, whole. EngineError if an engine fails; RequestError for what an engine must not get."""
-        whole = _Whole()
-        job = self.start(await self.checked(g), whole)
+        collected = _Collected()
+        job = self.start(await self.checked(g), collected)
         try:
-            return await whole.choices
+            return await collected.choices
         finally:
             job.cancel()
 
 
-class _Whole:
+class _Collected:
     """Choices that a task waits for."""
 
     def __init__(self) -> None:

@@ -20,8 +20,8 @@ class RequestParser(StrictParser):
     def __init__(self, settings: Settings, heads: HeadReader | None = None) -> None:
         super().__init__(settings)
         self._heads = heads or head_reader(settings)
-        self._plain: Incoming | None = None  # lacks `_left` bytes of its body, of which `_parts` are there
-        self._parts: list[bytes] = []
+        self._plain: Incoming | None = None  # lacks `_left` bytes of its body, of which `_part` is there
+        self._part = bytearray()
 
     def next(self) -> Incoming | None:
         """The next whole request, None when more bytes are needed; raises a RequestError that ends the connection."""
@@ -44,18 +44,18 @@ class RequestParser(StrictParser):
         self._data, self._pos = b"", 0
         if len(body) == length:
             return incoming
-        self._plain, self._parts, self._left = incoming, [body], length - len(body)
+        self._plain, self._part, self._left = incoming, bytearray(body), length - len(body)
         self.stage = _BODY
         return None
 
     def _next_part(self, incoming: Incoming) -> Incoming | None:
         part = self._data[self._pos : self._pos + self._left]
-        self._parts.append(part)
+        self._part += part
         self._left -= len(part)
         self._seen(self._pos + len(part))
         if self._left:
             return None
-        incoming.body = b"".join(self._parts)
-        self._plain, self._parts = None, []
+        incoming.body = bytes(self._part)
+        self._plain, self._part = None, bytearray()
         self.stage = _NOTHING
         return incoming

@@ -170,6 +170,11 @@ class Connection(asyncio.Protocol):
         return self._current is not None or bool(self._queue) or self._parser.stage is not _NOTHING
 
     @property
+    def serving(self) -> bool:
+        """Whether a request is being served."""
+        return self._current is not None
+
+    @property
     def stuck(self) -> bool:
         """Whether `check` has something to look at."""
         return self._read_paused or self._write_paused
@@ -211,8 +216,10 @@ class Connection(asyncio.Protocol):
         """What `_pump` does, where nothing else waits or is served: mostly."""
         self._pumping = True
         self._current = exchange
-        self._server.begin(exchange)
-        self._pumping = False
+        try:
+            self._server.begin(exchange)
+        finally:
+            self._pumping = False
         if self._state is _OPEN or self._state is _LAST:
             self._settle()
 
@@ -220,23 +227,28 @@ class Connection(asyncio.Protocol):
         if self._pumping:
             return
         self._pumping = True
+        try:
+            self._serve_queue()
+        finally:
+            self._pumping = False
+        if self._state is _OPEN or self._state is _LAST:
+            self._settle()
+
+    def _serve_queue(self) -> None:
         started = 0
         while True:
             if self._parser.pending():
                 self._take()
             if self._current is not None or not self._queue or self._write_paused or self._state is _CLOSED:
-                break
+                return
             if started == BURST:
                 self._server.loop.call_soon(self._pump)
-                break
+                return
             started += 1
             self._current = exchange = self._queue.popleft()
             if exchange.request is not None:
                 self._queued_bytes -= len(exchange.request.body)
             self._server.begin(exchange)
-        self._pumping = False
-        if self._state is _OPEN or self._state is _LAST:
-            self._settle()
 
     def _room(self) -> bool:
         return len(self._queue) < self._settings.max_pipelined and self._queued_bytes <= self._settings.max_body_size

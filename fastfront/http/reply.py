@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from fastfront.errors import FastfrontError, RequestError
 from fastfront.fast import Flusher, HeadReader, Outbox
 from fastfront.flow import HttpRequest, Running
+from fastfront.http.answer_head import Clock, Headers, header_lines
 from fastfront.http.cors import VARY, Cors
-from fastfront.http.head import Clock, Headers, header_lines
 from fastfront.http.parser import head_reader
 from fastfront.http.settings import Settings
 from fastfront.http.strict import Incoming
@@ -77,8 +77,8 @@ class Exchange:
     _chunked = False
     _opened = False
     _outbox: Outbox | None = None
-    #: What serves the request now.
-    task: asyncio.Task[None] | Running | None = None
+    #: The handler's task, or what goes on for it.
+    serving: asyncio.Task[None] | Running | None = None
     #: The status once the answer has begun.
     status = 0
     #: The answer is complete.
@@ -202,10 +202,13 @@ class Exchange:
         if self.gone:
             return
         self.gone = True
-        if self._outbox is not None:
-            self._outbox.set_direct(False)
-        if self.task is not None:
-            self.task.cancel()
+        # Both know this exchange: a circle would wait for the collector.
+        outbox, self._outbox = self._outbox, None
+        serving, self.serving = self.serving, None
+        if outbox is not None:
+            outbox.set_direct(False)
+        if serving is not None:
+            serving.cancel()
 
     def preflight(self, status: int, body: bytes, headers: Headers) -> None:
         """Answers a preflight, whose cross-origin headers are all in `headers`."""
@@ -214,24 +217,24 @@ class Exchange:
 
     def follow(self, running: Running | None) -> None:
         """The handler has returned; `running`, if there is one, goes on for it."""
-        self.task = None
+        self.serving = None
         if running is None:
             self.complete()
         elif self.gone:
             running.cancel()
         elif not self.done:
-            self.task = running
+            self.serving = running
 
     def end(self, error: Exception | None = None) -> None:
         """What a Running was about is over: it has answered, or `error` is the answer."""
-        self.task = None
+        self.serving = None
         if error is None:
             self.complete()
         else:
             self.fail(error)
 
     def complete(self) -> None:
-        """The handler has returned: ends its stream, or answers for it if it did not."""
+        """Nothing serves the request any more: ends its stream, or answers for it if nobody did."""
         if self.gone or self.done:
             return
         if self._outbox is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import sys
 from collections.abc import Coroutine, Sequence
@@ -20,6 +21,8 @@ from fastfront.http.protocol import Connection
 from fastfront.http.reply import Exchange, RenderError, Shared
 from fastfront.http.router import Router
 from fastfront.http.settings import Settings
+
+logger = logging.getLogger("fastfront.http")
 
 #: How often deadlines are looked at, at most and at least (s).
 TICK_S = (0.5, 0.01)
@@ -68,8 +71,8 @@ class Server:
 
     @property
     def active(self) -> int:
-        """How many handlers' tasks are running."""
-        return len(self._active)
+        """How many requests are being served."""
+        return sum(connection.serving for connection in self.connections)
 
     async def start(self, listeners: Sequence[Listener]) -> None:
         """Begins to listen and to serve; a connection before this is refused. Raises StartError."""
@@ -113,7 +116,7 @@ class Server:
             self._ticking = None
 
     def begin(self, exchange: Exchange) -> None:
-        """Answers at once, or starts the handler's task."""
+        """Answers at once, or starts the handler's task, or follows what goes on without one."""
         request = exchange.request
         if request is None:
             exchange.fail(exchange.error or RuntimeError("no request and no error"))
@@ -133,7 +136,7 @@ class Server:
             exchange.fail(error)
             return
         if work is not None and isinstance(work, Coroutine):
-            exchange.task = task = self.loop.create_task(self._handle(work, exchange))
+            exchange.serving = task = self.loop.create_task(self._handle(work, exchange))
             self._active.add(task)
             # a task cancelled before its first step runs no `finally`
             task.add_done_callback(partial(self._handled, work))
@@ -165,10 +168,10 @@ class Server:
         try:
             running = await work
         except Exception as error:
-            exchange.task = None
+            exchange.serving = None
             exchange.fail(error)
         except asyncio.CancelledError:
-            exchange.task = None
+            exchange.serving = None
             if not exchange.gone:
                 exchange.fail(RuntimeError("the handler was cancelled"))
             raise
@@ -189,17 +192,23 @@ class Server:
         return Connection(self)
 
     def _flush_heads(self) -> None:
-        for outbox in self._heads_old:
-            outbox.flush()
-        self._heads_old, self._heads_new = self._heads_new, []
+        due, self._heads_old, self._heads_new = self._heads_old, self._heads_new, []
         if self._heads_old:
             self.loop.call_later(HEAD_WAIT_S, self._flush_heads)
+        for outbox in due:
+            try:
+                outbox.flush()
+            except Exception:  # one connection's fault must not reach the others
+                logger.exception("an outbox's owner failed")
 
     def _rest(self) -> None:
         self._rest_planned = False
         idle = self.shared.settings.idle
         if idle is not None and not any(connection.busy for connection in self.connections):
-            idle()
+            try:
+                idle()
+            except Exception:
+                logger.exception("what is done at rest failed")
 
     def _tick(self) -> None:
         self._rest()

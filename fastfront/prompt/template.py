@@ -57,23 +57,29 @@ def _plain_json(value: Any) -> str:
         return _json(value)
 
 
+#: How many forms of one object are kept.
+MOST_FORMS = 8
+
+
 class Written(dict[str, Any]):
     """An object that many prompts show: its JSON is made once in each form. Nobody may change it."""
 
-    __slots__ = ("_written",)
+    __slots__ = ("_texts",)
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self._written: dict[tuple[Any, ...], str] = {}
+        self._texts: dict[tuple[Any, ...], str] = {}
 
-    def written(self, *form: Any) -> str:
+    def _text(self, *form: Any) -> str:
         """What `tojson` makes of it with these arguments."""
         try:
-            text = self._written.get(form)
+            text = self._texts.get(form)
         except TypeError:  # a list among the arguments
             return tojson(dict(self), *form)
         if text is None:
-            text = self._written[form] = tojson(dict(self), *form)
+            text = tojson(dict(self), *form)
+            if len(self._texts) < MOST_FORMS:
+                self._texts[form] = text
         return text
 
 
@@ -82,7 +88,7 @@ def tojson(
 ) -> str:
     """The filter as chat templates know it: Jinja's own escapes HTML, which models were not trained on."""
     if isinstance(value, Written):
-        return value.written(ensure_ascii, indent, separators, sort_keys)
+        return value._text(ensure_ascii, indent, separators, sort_keys)
     if not ensure_ascii and indent is None and separators is None and not sort_keys:
         return _plain_json(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -73,7 +73,9 @@ def test_wrong_words_end_with_2(fastfront: Command, words: list[str], says: str)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_before_the_command_listens_for_it_is_a_wish(number: signal.Signals) -> None:
     code = (
-        "import os, sys; from fastfront.cli import main as cli; "
+        # a shell lets what it runs in the background ignore SIGINT
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from fastfront.cli import main as cli; "
         f"cli.COMMANDS['serve'] = lambda argv: os.kill(os.getpid(), {int(number)}) or 7; "
         "sys.exit(cli.main(['serve']))"
     )

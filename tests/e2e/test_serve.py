@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import Start, Started
 from tests.e2e.serving import Serving, add_engine, serve
+from tests.http.conftest import Client
 
 pytestmark = pytest.mark.peer
 
@@ -44,14 +45,42 @@ def added(path: Path) -> list[list[Any]]:
     return [message["body"] for message in recorded(path) if message["kind"] == 0]
 
 
+def request_bytes(**fields: Any) -> bytes:
+    """A completion request as it goes over the wire."""
+    body = json.dumps({"model": "m", "prompt": "Hello", **fields}).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
 def send_request(serving: Serving, **fields: Any) -> socket.socket:
     """A completion request on a socket of its own, nothing read yet."""
-    body = json.dumps({"model": "m", "prompt": "Hello", "max_tokens": 100_000 // 4, **fields}).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {len(body)}\r\n"
     client = socket.create_connection(("127.0.0.1", serving.port), timeout=60)
-    client.sendall(head.encode() + b"\r\n" + body)
+    client.sendall(request_bytes(**{"max_tokens": 100_000 // 4, **fields}))
     return client
+
+
+def test_streams_that_were_sent_for_together_come_one_after_the_other(
+    server: Callable[..., Serving], tmp_path: Path
+) -> None:
+    """The end of one, within what was read of the engine, begins the next."""
+    record = tmp_path / "record"
+    serving = server(engine=("--record", str(record)))
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    asked: list[dict[str, Any]] = [{**streamed, "max_tokens": n % 5 + 1} for n in range(12)] + [{"max_tokens": 2}]
+    client = Client(socket.create_connection(("127.0.0.1", serving.port)))
+    client.send(b"".join(request_bytes(**fields) for fields in asked))
+    for fields in asked[:-1]:
+        answer = client.answer()
+        assert answer.status == 200
+        assert answer.body.endswith(b"data: [DONE]\n\n")
+        events = [json.loads(line[6:]) for line in answer.body.split(b"\n\n")[:-2]]
+        assert events[-2]["choices"][0]["finish_reason"] == "length"
+        assert events[-1]["usage"]["completion_tokens"] == fields["max_tokens"]
+    assert json.loads(client.answer().body)["usage"]["completion_tokens"] == 2
+    client.close()
+    assert serving.ask("/load")[1] == {"server_load": 0}
+    assert len(added(record)) == len(asked)
+    assert aborted(record) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -5,6 +5,7 @@ What it reads by itself is compared with what httptools makes of it.
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -326,3 +327,23 @@ def test_targets(target: bytes, want: tuple[str, str] | None) -> None:
 def test_special_targets() -> None:
     assert split_target("OPTIONS", b"*") == ("*", "")
     assert split_target("CONNECT", b"/x") is None
+
+
+def test_a_body_in_tiny_pieces_takes_no_more_than_its_bytes() -> None:
+    parser = RequestParser(Settings())
+    size = 400_000
+    parser.feed(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\nab" % size)
+    assert parser.next() is None
+    tracemalloc.start()
+    try:
+        for _ in range(size // 2 - 2):
+            parser.feed(b"".join((b"a", b"b")))  # an object of its own, as reads are
+            assert parser.next() is None
+        assert tracemalloc.get_traced_memory()[0] < 3 * size
+    finally:
+        tracemalloc.stop()
+    parser.feed(b"ab")
+    incoming = parser.next()
+    assert incoming is not None
+    assert incoming.body == b"ab" * (size // 2)
+    assert parser.stage is Stage.NOTHING

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
 import struct
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fastfront.errors import MalformedRequestError
-from fastfront.flow import HttpRequest, Reply
+from fastfront.flow import HttpRequest, Reply, Running
 
 if TYPE_CHECKING:
     from tests.http.conftest import Gate, Hanging, Serve, Served
@@ -83,7 +86,115 @@ def test_a_handler_may_answer_at_once(served: Served) -> None:
     assert [client.answer().body for _ in range(41)] == [b"now"] * 40 + [b"ok"]
     assert served.ask(get("/now?wrong")).status == 400
     assert served.ask(get("/now?nothing")).status == 500
-    assert served.server.active == 0
+    served.until(lambda: served.server.active == 0)
+
+
+class Lasting:
+    """A handler that goes on without a task, until the test lets it end."""
+
+    def __init__(self) -> None:
+        self.started = threading.Semaphore(0)
+        self.cancelled = threading.Semaphore(0)
+        self.replies: list[Reply] = []
+
+    def __call__(self, request: HttpRequest, reply: Reply) -> Running:
+        self.replies.append(reply)
+        self.started.release()
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled.release()
+
+
+def test_an_answer_may_go_on_without_a_task(served: Served) -> None:
+    lasting = Lasting()
+    served.add("/last", lasting)
+    client = served.client()
+    client.send(get("/last") * 3 + GET)
+    for error, status, body in ((None, 200, b"late"), (MalformedRequestError("no"), 400, None), (None, 500, None)):
+        assert lasting.started.acquire(timeout=20)
+        reply = lasting.replies.pop()
+        assert served.server.active == 1
+
+        def end(reply: Reply = reply, error: Exception | None = error, body: bytes | None = body) -> None:
+            if body is not None:
+                reply.send(200, body)
+            reply.end(error)
+            reply.end()  # once more does nothing
+
+        served.loop.call_soon_threadsafe(end)
+        answer = client.answer()
+        assert answer.status == status
+        assert body is None or answer.body == body
+    assert client.answer().body == b"ok"
+    assert not lasting.cancelled.acquire(blocking=False)
+
+
+def test_what_goes_on_may_be_over_at_once(served: Served) -> None:
+    lasting = Lasting()
+
+    def over(request: HttpRequest, reply: Reply) -> Running:
+        reply.open_stream(200, "text/plain").append(b"over")
+        reply.close_stream()
+        reply.end()
+        return lasting
+
+    served.add("/over", over)
+    client = served.client()
+    client.send(get("/over") * 40 + GET)
+    assert [client.answer().body for _ in range(41)] == [b"over"] * 40 + [b"ok"]
+    assert not lasting.cancelled.acquire(blocking=False)
+
+
+def test_what_goes_on_ends_with_its_client(served: Served) -> None:
+    lasting = Lasting()
+
+    def goes(request: HttpRequest, reply: Reply) -> Running:
+        (connection,) = served.server.connections
+        connection.drop()
+        return lasting(request, reply)
+
+    served.add("/last", lasting)
+    served.add("/goes", goes)
+    for path in ("/last", "/goes"):
+        client = served.client()
+        client.send(get(path) * 2)
+        assert lasting.started.acquire(timeout=20)
+        client.close()
+        assert lasting.cancelled.acquire(timeout=20)
+        served.until(lambda: not served.server.connections)
+    assert not lasting.started.acquire(blocking=False)
+    assert not lasting.cancelled.acquire(blocking=False)
+
+
+def test_nothing_of_a_client_that_left_waits_for_the_collector(served: Served, hanging: Hanging) -> None:
+    left: list[weakref.ref[Any]] = []
+
+    class Holding(Lasting):
+        """Knows its reply, as answers do; its stream has begun."""
+
+        def __init__(self, reply: Reply) -> None:
+            super().__init__()
+            self.reply = reply
+            self.outbox = reply.open_stream(200, "text/plain")
+
+    def hold(request: HttpRequest, reply: Reply) -> Running:
+        left.append(weakref.ref(reply))
+        return Holding(reply)
+
+    served.add("/hold", hold)
+    gc.disable()
+    try:
+        for _ in range(3):
+            client = served.client()
+            client.send(get("/hold"))
+            served.until(lambda: bool(left))
+            client.close()
+            served.until(lambda: not served.server.connections)
+            served.until(lambda: left[0]() is None)
+            left.clear()
+    finally:
+        gc.enable()
 
 
 def test_unknown_path_and_method(served: Served) -> None:

@@ -254,6 +254,29 @@ def test_stop_without_drain(served: Served, hanging: Hanging) -> None:
     assert client.ended()
 
 
+def test_an_outbox_that_fails_keeps_no_head_from_going_out(served: Served) -> None:
+    flushed: list[str] = []
+
+    class Stub:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def flush(self) -> None:
+            flushed.append(self.name)
+            if self.name == "bad":
+                raise ValueError(self.name)
+
+    def begin(*names: str) -> None:
+        for name in names:
+            stub: Any = Stub(name)
+            served.server.flush_later(stub)
+
+    served.loop.call_soon_threadsafe(begin, "bad", "good")
+    served.until(lambda: flushed == ["bad", "good"])
+    served.loop.call_soon_threadsafe(begin, "bad", "better")
+    served.until(lambda: flushed[2:] == ["bad", "better"])
+
+
 # --- keys
 
 

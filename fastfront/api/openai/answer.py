@@ -40,17 +40,20 @@ async def send_best(
     state: ApiState, reply: Reply, generation: Generation, beams: BeamOptions, body: MakeBody, *, stream: bool = False
 ) -> None:
     """As `send_whole`, of the choices that a search finds to be the best."""
-    log, pipeline = RequestLog(state.settings, generation), state.pipeline
+    pipeline = state.pipeline
+    log = RequestLog(state.settings, generation) if state.settings.log_requests else None
     decode = partial(pipeline.prompter.detokenize, skip_special_tokens=generation.text.skip_special_tokens)
     state.in_flight += 1
     try:
         choices = await search(generation, beams, pipeline.info.max_model_len, pipeline.collect, decode)
     except BaseException as error:
-        log.failed(error)
+        if log is not None:
+            log.failed(error)
         raise
     finally:
         state.in_flight -= 1
-    log.finished(choices)
+    if log is not None:
+        log.finished(choices)
     _send(reply, body(choices), stream)
 
 

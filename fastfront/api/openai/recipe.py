@@ -29,7 +29,8 @@ _ELSEWHERE = frozenset(
         "return_prompt_text", "return_tokens_as_token_ids", "return_token_offsets", "return_mm_kwargs",
     )
 )  # fmt: skip
-_KEPT = 256
+#: Recipes that are kept, and how long a stop string of theirs may be.
+_KEPT, _KEPT_CHARS = 256, 256
 
 
 @cache
@@ -51,7 +52,8 @@ class Recipe(msgspec.Struct):
 
 def recipe(state: RenderState, fields: GenerationFields, n: int) -> Recipe:
     """The recipe of a request for `n` choices of each prompt; RequestError for parameters out of their range."""
-    if fields.bad_words or fields.thinking_token_budget is not None:
+    large = isinstance(fields.stop, str) and len(fields.stop) > _KEPT_CHARS
+    if large or fields.bad_words or fields.thinking_token_budget is not None:
         return _make(state, fields, n)
     kind = type(fields)
     key = (kind, _deciding(kind)(astuple(fields)))

@@ -17,21 +17,19 @@ _DEFAULTS = SamplingParams()
 
 
 class RequestLog:
-    """The log of one request; it says nothing unless the settings ask for it."""
+    """The log of one request, where the settings ask for one."""
 
     def __init__(self, settings: ApiConfig, generation: Generation) -> None:
-        self._on = settings.log_requests
         self._outputs = settings.log_outputs
         self._most = settings.max_log_len
         self._id = generation.request_id
         #: What a stream has said of each choice.
         self._said: dict[int, str] = {}
-        if self._on:
-            self._received(generation)
+        self._received(generation)
 
     def overhear(self, generation: Generation, format: StreamFormat) -> tuple[Generation, StreamFormat]:
         """The generation and its format so that the texts of a stream are heard, where they are to be logged."""
-        if not (self._on and self._outputs):
+        if not self._outputs:
             return generation, format
         # Where events may carry ids they are made here, one by one.
         text = generation.text._replace(return_token_ids=True)
@@ -39,8 +37,6 @@ class RequestLog:
 
     def finished(self, choices: Sequence[Choice], streamed: bool = False) -> None:
         """All choices have ended."""
-        if not self._on:
-            return
         for choice in choices:
             text = self._said.get(choice.index, "") if streamed else choice.text
             logger.info(
@@ -55,8 +51,7 @@ class RequestLog:
 
     def failed(self, error: BaseException) -> None:
         """It ended otherwise: with an error, or because the client left."""
-        if self._on:
-            logger.info("ended %s: %s", self._id, str(error) or type(error).__name__)
+        logger.info("ended %s: %s", self._id, str(error) or type(error).__name__)
 
     def _received(self, generation: Generation) -> None:
         prompts = generation.prompts

@@ -114,6 +114,14 @@ def test_recipes_are_bounded(client: Client) -> None:
     assert 0 < len(client.state.recipes) <= _KEPT
 
 
+def test_what_is_large_is_not_kept_in_a_recipe(client: Client) -> None:
+    for stop in ("x" * 10_000, ["x" * 10_000]):
+        answer = client.post("/v1/completions/render", {"prompt": "Hi", "stop": stop})
+        assert answer.status == 200, answer
+        assert answer.json[0]["sampling_params"]["stop"] == (stop if isinstance(stop, list) else [stop])
+    assert not client.state.recipes
+
+
 def test_a_long_prompt_has_a_task(client: Client) -> None:
     messages = [{"role": "user", "content": str(n)} for n in range(20)]
     assert chat(client, messages=messages).json["token_ids"][-1] == ord("9")

@@ -37,8 +37,8 @@ def completions(state: ApiState) -> Handler:
         field = constrained_by(body.response_format)
         asked = _Asked(request, reply, body, field, beam_options(state, body, body.n, field))
         limits = prompt_limits(state, body)
-        prompts = prompts_now(state, body, split, limits)
-        if prompts is None or body.echo:
+        prompts = None if body.echo else prompts_now(state, body, split, limits)
+        if prompts is None:
             return _later(state, asked, split, limits)
         return _answer(state, asked, prompts, None)
 
