@@ -363,6 +363,61 @@ def test_nothing_more_is_given_to_the_engines_once_a_choice_has_failed() -> None
     assert sorted(engine.aborted) == sorted(request.request_id for request in engine.requests[1:])
 
 
+class Silent(Engine):
+    """Says nothing."""
+
+    def _play(self, request: EngineRequest) -> None:
+        pass
+
+
+class Refusing(Silent):
+    """Takes one request and refuses the next."""
+
+    def submit(self, request: EngineRequest) -> int:
+        if self.requests:
+            raise EngineRequestError("no more than one")
+        return super().submit(request)
+
+
+def test_a_choice_that_no_engine_takes_ends_them_all() -> None:
+    body = {"prompt": "x", "n": 2, "temperature": 1}
+    with pytest.raises(EngineRequestError, match="no more than one"):
+        ask("/v1/completions", body, [[65]], kind=Refusing)
+    # the stream had begun: the error is its last event
+    answer, engine = ask("/v1/completions", {**body, "stream": True}, [[65]], kind=Refusing)
+    assert (answer.status, answer.closed) == (200, True)
+    assert [event["error"]["message"] for event in answer.events] == ["Internal server error"]
+    assert engine.requests[0].request_id in engine.aborted
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_nobody_wants_is_given_up(caplog: pytest.LogCaptureFixture, stream: bool) -> None:
+    router = Router()
+    engine = Silent(router, [], LENGTH)
+    link: Any = engine
+    prompter: Any = BytePrompter(QWEN)
+    settings = ApiConfig(log_requests=True)
+    pipeline = Pipeline(QWEN, prompter, BYTES, link, router)
+    state = ApiState(pipeline, "0.32.0", "0", False, settings=settings, limits=Limits())
+    (handler,) = (handler for _, path, handler in routes(state) if path == "/v1/completions")
+    content = json.dumps({"prompt": "x", "n": 2, "temperature": 1, "stream": stream, "request_id": "r"}).encode()
+
+    async def run() -> None:
+        reply = FakeReply()
+        headers = {"content-type": "application/json"}
+        running: Any = handler(HttpRequest("POST", "", "", headers, content, ""), reply)
+        assert (state.in_flight, len(engine.requests), len(router)) == (1, 2, 2)
+        running.cancel()
+        running.cancel()
+        assert state.in_flight == 0
+        assert engine.aborted == [request.request_id for request in engine.requests]
+
+    with caplog.at_level("INFO", "fastfront.requests"):
+        asyncio.run(run())
+    ended = [record.getMessage() for record in caplog.records if record.getMessage().startswith("ended ")]
+    assert ended == ["ended cmpl-r: CancelledError"]
+
+
 @pytest.mark.parametrize("steps", [1, 4, 14])
 def test_an_error_loses_no_text_that_a_parser_holds_back(steps: int) -> None:
     text = "plain <tool_ca"  # may still become a marker

@@ -104,6 +104,7 @@ class _Answer(ABC):
                 self.log.failed(error)
             if not self.fail(error):
                 raise
+            self.reply.end()
 
     def finished(self, choices: list[Choice]) -> None:
         self._over()
