@@ -204,7 +204,7 @@ class Server:
     def _rest(self) -> None:
         self._rest_planned = False
         idle = self.shared.settings.idle
-        if idle is not None and not any(connection.busy for connection in self.connections):
+        if idle is not None and not any(one.busy or one.stuck for one in self.connections):
             try:
                 idle()
             except Exception:

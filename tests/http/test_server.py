@@ -559,6 +559,29 @@ def test_idle_is_told_when_nothing_is_under_way(bound: Serve, gate: Gate) -> Non
     assert not any(told)
 
 
+def test_idle_is_not_told_while_a_client_does_not_read(bound: Serve) -> None:
+    stuck: list[bool] = []
+
+    def idle() -> None:
+        stuck.append(any(one.stuck for one in served.server.connections))
+
+    served: Served = bound(keep_alive_timeout=0.04, idle=idle)
+    served.add("/big", lambda request, reply: reply.send(200, b"x" * (1 << 23)))
+    served.start()
+    slow = served.client(receive_buffer=4096)
+    slow.send(GET % b"big")
+    served.until(lambda: any(one.stuck for one in served.server.connections))
+    waiting = served.client()
+    waiting.send(GET % b"ok")
+    assert waiting.answer().status == 200
+    assert waiting.ended()  # by a look at all deadlines
+    assert not any(stuck)
+    slow.close()
+    seen = len(stuck)
+    served.until(lambda: len(stuck) > seen)
+    assert not any(stuck)
+
+
 def test_idle_is_told_when_the_last_connection_has_gone(bound: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastfront.http.server.TICK_S", (3600.0, 3600.0))
     told: list[int] = []

@@ -15,6 +15,9 @@ from fastfront.config import ApiConfig
 from fastfront.errors import RequestError, UnsupportedError
 from fastfront.flow import Generation, Prompt, SamplingParams
 
+#: An engine's seeds have 64 bits.
+LAST_SEED = (1 << 63) - 1
+
 
 def build_generation(
     state: RenderState,
@@ -41,7 +44,7 @@ def build_generation(
         prompts=prompts,
         sampling=made.sampling,
         max_tokens=room_for(state, made, prompts, wanted),
-        seed=seed(fields),
+        seed=_seed_for(n, fields),
         text=made.text,
         n=n,
         priority=priority,
@@ -57,6 +60,17 @@ def build_generation(
 def seed(fields: GenerationFields) -> int | None:
     """The seed, None where chance is to have its way."""
     return None if fields.seed == -1 else fields.seed
+
+
+def _seed_for(n: int, fields: GenerationFields) -> int | None:
+    """The first choice's seed, of which the others' are the successors; RequestError if the last is none."""
+    first = seed(fields)
+    if first is not None and first > LAST_SEED - (n - 1):
+        most = LAST_SEED - (n - 1)
+        raise RequestError(
+            f"seed must be at most {most} for {n} choices, got {first}.", param="seed", value=first, limit=most
+        )
+    return first
 
 
 def check_spaces(state: RenderState, fields: GenerationFields) -> None:

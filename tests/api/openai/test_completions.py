@@ -256,6 +256,20 @@ def test_finish(client: Client, reason: str, stop: int | str | None) -> None:
     assert (last["finish_reason"], last["stop_reason"]) == (reason, stop)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_every_choice_has_a_seed(client: Client, stream: bool) -> None:
+    last = (1 << 63) - 1
+    for seed, n in ((last, 1), (last - 2, 3), (-(1 << 63), 3)):
+        assert client.complete(seed=seed, n=n, temperature=1, stream=stream).status == 200
+        assert client.generation.seed == seed
+    asked = len(client.pipeline.asked)
+    for seed, n in ((last, 2), (last - 1, 3)):
+        answer = client.complete(seed=seed, n=n, temperature=1, stream=stream)
+        assert (answer.status, answer.error["param"]) == (400, "seed")
+        assert answer.error["message"].startswith(f"seed must be at most {last - n + 1} for {n} choices, got {seed}.")
+    assert len(client.pipeline.asked) == asked
+
+
 def test_in_flight(client: Client) -> None:
     client.complete()
     client.pipeline.script = Script(error=EngineRequestError("x"))
