@@ -15,7 +15,7 @@ import msgspec
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
 from fastfront.prompt.content_format import ContentFormat
-from fastfront.prompt.template import Written
+from fastfront.prompt.template import CachedJson
 
 #: Content part types that are text, and the key that holds it.
 TEXT_PARTS = {
@@ -259,7 +259,7 @@ def _definitions(tools: list[Any]) -> list[Message]:
         inner_defer = function.get("defer_loading") if function.get("defer_loading") is not None else defer
         if inner_defer is not None:
             built["defer_loading"] = inner_defer
-        definition = Written(type=tool.get("type", "function"), function=built)
+        definition = CachedJson(type=tool.get("type", "function"), function=built)
         if defer is not None:
             definition["defer_loading"] = defer
         out.append(definition)

@@ -61,7 +61,7 @@ def _plain_json(value: Any) -> str:
 MOST_FORMS = 8
 
 
-class Written(dict[str, Any]):
+class CachedJson(dict[str, Any]):
     """An object that many prompts show: its JSON is made once in each form. Nobody may change it."""
 
     __slots__ = ("_texts",)
@@ -87,7 +87,7 @@ def tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     """The filter as chat templates know it: Jinja's own escapes HTML, which models were not trained on."""
-    if isinstance(value, Written):
+    if isinstance(value, CachedJson):
         return value._text(ensure_ascii, indent, separators, sort_keys)
     if not ensure_ascii and indent is None and separators is None and not sort_keys:
         return _plain_json(value)

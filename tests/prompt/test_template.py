@@ -12,7 +12,7 @@ from fastfront.errors import ConfigError, RequestError, StartError
 from fastfront.flow import ChatInput
 from fastfront.prompt.formats.jinja import JinjaFormat
 from fastfront.prompt.prompter import Prompter
-from fastfront.prompt.template import ChatTemplate, Written, tojson
+from fastfront.prompt.template import CachedJson, ChatTemplate, tojson
 
 USER = {"role": "user", "content": "hi"}
 JSON = st.recursive(
@@ -23,7 +23,7 @@ JSON = st.recursive(
 
 def test_tojson_writes_what_many_prompts_show_once_in_each_form() -> None:
     plain = {"b": "é<", "a": [1, None]}
-    shown = Written(**plain)
+    shown = CachedJson(**plain)
     forms: list[dict[str, Any]] = [
         {}, {"indent": 2}, {"ensure_ascii": True}, {"sort_keys": True}, {"separators": (",", ":")},
         {"separators": [",", ":"]},
