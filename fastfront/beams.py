@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from fastfront.errors import EngineRequestError
 from fastfront.flow import Choice, Generation, Position, Prompt, SamplingParams, TextOptions
 
 
@@ -148,7 +149,10 @@ async def _search_one(
         if any(choice.finish_reason == "abort" for choice in choices):
             found.abort()
             break
-        found.step([choice.logprobs[0] if choice.logprobs else Position((), (), (), ()) for choice in choices])
+        positions = [choice.logprobs[0] if choice.logprobs else Position((), (), (), ()) for choice in choices]
+        if any(len(position.logprobs) < len(position.ids) for position in positions):
+            raise EngineRequestError("the engine gave no log-probabilities to search with")
+        found.step(positions)
         if not found.beams:
             break
     return found

@@ -82,6 +82,15 @@ class Failing(Model):
         super()._play(request)
 
 
+class Telling(Model):
+    """Tells nothing but ids."""
+
+    def _play(self, request: Any) -> None:
+        self.parts = [[LETTERS[0]]]
+        request.sampling = msgspec.structs.replace(request.sampling, logprobs=None)
+        super(Model, self)._play(request)
+
+
 class Aborting(Model):
     """Gives requests up after the third token."""
 
@@ -301,6 +310,11 @@ def test_a_wider_search_where_the_server_gives_more() -> None:
 
 def test_a_failure_is_an_error() -> None:
     answer = Server(Failing).complete(n=2, max_tokens=6, ignore_eos=True)
+    assert (answer.status, answer.error["type"]) == (500, "InternalServerError")
+
+
+def test_an_engine_that_gives_no_log_probabilities() -> None:
+    answer = Server(Telling).complete(n=2, max_tokens=6, ignore_eos=True)
     assert (answer.status, answer.error["type"]) == (500, "InternalServerError")
 
 
