@@ -61,7 +61,7 @@ class Peer(asyncio.BufferedProtocol):
         if self.reason:
             return
         codec, at = self._codec, 0
-        data = codec.join(bytes(self._server.buffer[:size]))
+        data = codec.join(self._server.buffer[:size])
         if self._server.take is not None and codec.between_messages:
             at = self._server.take(self, data)
             if self.reason:

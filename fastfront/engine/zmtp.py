@@ -48,16 +48,16 @@ class Codec:
         """Whether what comes next begins a message (or is a command)."""
         return self.identity is not None and not self._frames
 
-    def join(self, data: bytes) -> bytes:
-        """What was read, cut anywhere, after what is kept; nothing where that is not worth a look yet."""
+    def join(self, data: bytes | memoryview) -> bytes:
+        """A copy of what was read, cut anywhere, behind what is kept; nothing where that is not worth a look yet."""
         if not self._rest:
-            return data
-        self._rest += data
-        if len(self._rest) < self._need:
+            return bytes(data)
+        if len(self._rest) + len(data) < self._need:
+            self._rest += data
             return b""
-        data = bytes(self._rest)
+        joined = b"".join((self._rest, data))
         self._rest.clear()
-        return data
+        return joined
 
     def read(self, data: bytes, at: int = 0) -> list[Message]:
         """The messages that are complete in joined data from `at` on; keeps the rest. ZmtpError ends the connection."""
