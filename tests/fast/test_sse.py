@@ -171,3 +171,18 @@ def test_one_owners_exception_does_not_stop_the_others(fast: SimpleNamespace, pa
     good.append(b"y")
     flusher.flush()
     assert right.recv(10) == b"y"
+
+
+def test_a_head_waits_for_its_own_body(fast: SimpleNamespace) -> None:
+    flusher, owner = fast.Flusher(), Owner()
+    first, second = (fast.Outbox(flusher, owner, -1, 1 << 20, True) for _ in range(2))
+    first.raw(b"FIRST ")
+    second.raw(b"SECOND ")
+    second.append(b"x")
+    flusher.flush()  # of others it may be the turn
+    assert owner.blocked == [b"SECOND 1\r\nx\r\n"]
+    first.flush()  # nobody has said anything: the head goes alone
+    assert owner.blocked[1:] == [b"FIRST "]
+    first.append(b"y")
+    flusher.flush()
+    assert owner.blocked[2:] == [b"1\r\ny\r\n"]
