@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastfront.cli.bench_plan import Plan
+from fastfront.config import DEFAULT_MODEL
 from fastfront.errors import FastfrontError, StartError
 from fastfront.load.bench import Point, measure
 from fastfront.load.client import Client
@@ -117,12 +118,20 @@ async def _ask_model(load: Load) -> tuple[str, str]:
 
 
 def load_tokenizer(name: str, mode: str) -> Tokenizer:
-    """The tokenizer of a folder or a hub name, with the ids that are no control tokens."""
+    """The tokenizer of a folder, a GGUF file or a hub name, with the ids that are no control tokens. StartError."""
+    from fastfront.prompt.default_model import find_default_model
     from fastfront.prompt.files import read_model_files
+    from fastfront.prompt.hub import Wish
     from fastfront.prompt.mistral import AnyTokenizer, load_mistral
     from fastfront.prompt.tokenizer import load_tokenizer as load_json
 
-    files = read_model_files(name, tokenizer_mode=mode)
+    try:
+        # The default model may lie where `serve` put it.
+        place = str(find_default_model(Wish())) if name == DEFAULT_MODEL else name
+        files = read_model_files(place, tokenizer_mode=mode)
+    except StartError as error:
+        may = "--tokenizer takes a folder, a GGUF file or a hub name"
+        raise StartError(f"{error}; or name a tokenizer: {may}") from error
     found: AnyTokenizer
     if files.mode == "mistral" and isinstance(files.tokenizer, Path):
         found = load_mistral(files.tokenizer)

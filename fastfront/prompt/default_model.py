@@ -47,7 +47,7 @@ def find_default_model(wish: Wish) -> Path:
     if _is_whole(kept):
         return kept
     tried = [f"no copy in {kept.parent} nor in the hub's cache"]
-    log.info("no model is named: fetching the default, %s", DEFAULT_MODEL)
+    log.info("fetching the default model, %s", DEFAULT_MODEL)
     try:
         return from_hub(DEFAULT_MODEL, wish)
     except NotThereError as error:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from fastfront.errors import ConfigError
+from fastfront.config import DEFAULT_MODEL
+from fastfront.errors import ConfigError, StartError
 from fastfront.load.data.exact import added, exact_text
 from fastfront.load.data.registry import make_conversations, make_samples
 from fastfront.load.options import Data, Load, Target, Turns
 from fastfront.load.sample import Sample, Tokenizer
+from fastfront.prompt.default_model import GGUF
 from tests.load.vocabulary import tokenizer
 
 IDS = Target()
@@ -56,6 +58,24 @@ def test_real_tokenizers(peers: Path, model: str) -> None:
         assert made.prompt_tokens == 38
         assert len(words.encode(text(made), True)) == 38
     assert added(words) == (0 if model == "qwen3" else 1)
+
+
+def test_the_default_model_lies_where_it_is_served_from(
+    peers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastfront.cli.bench import load_tokenizer
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = tmp_path / "fastfront" / "models"
+    kept.mkdir(parents=True)
+    (kept / GGUF).symlink_to(peers / "smollm2.gguf")
+    words = load_tokenizer(DEFAULT_MODEL, "auto")
+    (one,) = samples(1, words=words, random_input_len=20)
+    assert len(words.encode(text(one), True)) == 20
+    with pytest.raises(StartError, match=r"nobody/nothing.*; or name a tokenizer: --tokenizer takes"):
+        load_tokenizer("nobody/nothing", "auto")
 
 
 def test_no_text_of_that_length() -> None:
