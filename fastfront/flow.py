@@ -219,7 +219,8 @@ class EngineRequest(msgspec.Struct, kw_only=True):
     priority: int = 0
     session_id: str | None = None
     reasoning_ended: bool | None = None
-    reasoning_parser_kwargs: dict[str, Any] | None = None
+    #: As JSON: it is the same for many requests.
+    reasoning_parser_kwargs: bytes | None = None
 
 
 class TextOptions(NamedTuple):
@@ -258,7 +259,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     #: Counts the tokens of an answer's reasoning; None where nobody can tell them.
     counter: MakeCounter | None = None
     reasoning_ended: bool | None = None
-    reasoning_parser_kwargs: dict[str, Any] | None = None
+    #: As JSON.
+    reasoning_parser_kwargs: bytes | None = None
 
 
 class LogprobRows(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar, cast
 
@@ -24,7 +24,8 @@ LIGHT = 64 << 10
 # One thread, so that however many such bodies there are, the event loop shares the interpreter with one of them.
 _pool = ThreadPoolExecutor(1, thread_name_prefix="body")
 
-_REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+#: What msgspec raises for JSON that it does not take.
+REFUSED = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -42,18 +43,24 @@ class BodyReader(Generic[Model]):
         self._lenient = msgspec.json.Decoder(self._model)
         self._refuses = strict
 
+    def type_of(self, field: str) -> Any:
+        """The type of a field of the model."""
+        return next(known.type for known in msgspec.structs.fields(self._model) if known.name == field)
+
     def serve(self, handle: Callable[[HttpRequest, Reply, Model], Work | Running | None]) -> Handler:
-        """The handler that reads the body and gives it to `handle`; a big one that is not right, in a worker thread."""
+        """The handler that reads the body and gives it to `handle`."""
+        return lambda request, reply: self.start(request, reply, handle)
 
-        def start(request: HttpRequest, reply: Reply) -> Work | Running | None:
-            body = self._strictly(request)
-            if body is None:
-                if len(request.body) > LIGHT:
-                    return self._later(request, reply, handle)
-                body = self._again(request.body)
-            return handle(request, reply, body)
-
-        return start
+    def start(
+        self, request: HttpRequest, reply: Reply, handle: Callable[[HttpRequest, Reply, Model], Work | Running | None]
+    ) -> Work | Running | None:
+        """Reads the body and gives it to `handle`; a big one that is not right, in a worker thread."""
+        body = self._strictly(request)
+        if body is None:
+            if len(request.body) > LIGHT:
+                return self._later(request, reply, handle)
+            body = self._again(request.body)
+        return handle(request, reply, body)
 
     async def _later(
         self, request: HttpRequest, reply: Reply, handle: Callable[[HttpRequest, Reply, Model], Work | Running | None]
@@ -67,17 +74,17 @@ class BodyReader(Generic[Model]):
         return self._again(request.body) if body is None else body
 
     def _strictly(self, request: HttpRequest) -> Model | None:
-        _check_content_type(request.headers.get("content-type", ""))
+        check_content_type(request.headers)
         try:
             return self._strict.decode(request.body)
-        except _REFUSED:
+        except REFUSED:
             return None
 
     def _again(self, data: bytes) -> Model:
         """What the strict decoder refused."""
         try:
             body = self._lenient.decode(data)
-        except _REFUSED:
+        except REFUSED:
             return self._convert(_parse(data), ("body",))
         # what is within known fields was right
         self._tell(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
@@ -99,7 +106,9 @@ class BodyReader(Generic[Model]):
         tell(unknown_fields(self._model, value), self._refuses)
 
 
-def _check_content_type(content_type: str) -> None:
+def check_content_type(headers: Mapping[str, str]) -> None:
+    """BodyError for a body that is not said to be JSON."""
+    content_type = headers.get("content-type", "")
     if content_type != "application/json" and content_type.split(";", 1)[0].lower() != "application/json":
         raise BodyError("1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed")
 

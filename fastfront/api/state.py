@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from msgspec import Raw
-
 from fastfront import env
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError
@@ -247,7 +245,7 @@ class RenderState:
     #: What api.openai.recipe has made of requests so far.
     recipes: dict[Any, Any] = field(default_factory=dict)
     #: What api.openai.chat.prepare tells reasoning parsers of requests that say nothing of it.
-    parser_kwargs: dict[tuple[bool, bool], tuple[Raw, bool]] = field(default_factory=dict)
+    parser_kwargs: dict[tuple[bool, bool], tuple[bytes, bool]] = field(default_factory=dict)
     #: Done once `pipeline.vocab` is there; None where it has been from the start.
     vocab_ready: asyncio.Future[Any] | None = None
     #: None without parsers.

@@ -7,15 +7,20 @@ and packing are one: what goes out are the bytes that this gives.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
-from fastfront.engine.checks import INT64, flag, free_form, integer, number, require, text, token_ids
+import msgspec
+
+from fastfront.engine.checks import INT64, flag, free_form, integer, number, require, text, token_ids, written
 from fastfront.engine.sampling import MAX_DEPTH, PackedSampling
 from fastfront.errors import RequestError
 from fastfront.flow import EngineRequest, SamplingParams
 
 _RANKS = range(1 << 16)
+#: Variables of reasoning parsers that are kept packed (most requests have the same), and the bytes of one's JSON.
+_KEPT, _KEPT_SIZE = 64, 4096
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Checked(NamedTuple):
@@ -23,6 +28,7 @@ class Checked(NamedTuple):
 
     prompt: bytes
     sampling: bytes
+    reasoning_parser_kwargs: bytes
 
 
 class Guard:
@@ -34,6 +40,7 @@ class Guard:
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
         self._known: WeakKeyDictionary[SamplingParams, PackedSampling] = WeakKeyDictionary()
+        self._known_kwargs: dict[bytes | None, bytes] = {None: written(None)}
 
     def check(self, request: EngineRequest, max_model_len: int) -> Checked:
         """RequestError for a request that the engine must not see."""
@@ -49,7 +56,22 @@ class Guard:
         sampling = self._known.get(request.sampling)
         if sampling is None:
             sampling = self._known[request.sampling] = PackedSampling(request.sampling, self.vocab_size)
-        return Checked(prompt, sampling.of(request.max_tokens, request.seed, count))
+        kwargs = self._known_kwargs.get(request.reasoning_parser_kwargs)
+        if kwargs is None:
+            kwargs = self._pack_kwargs(cast("bytes", request.reasoning_parser_kwargs))
+        return Checked(prompt, sampling.of(request.max_tokens, request.seed, count), kwargs)
+
+    def _pack_kwargs(self, json: bytes) -> bytes:
+        name = "reasoning_parser_kwargs"
+        try:
+            value = _decode(json)
+        except (TypeError, RecursionError, msgspec.MsgspecError) as error:
+            raise RequestError(f"{name}: {error}", param=name) from error
+        free_form(name, value, MAX_DEPTH)
+        packed = written(value)
+        if len(self._known_kwargs) < _KEPT and len(json) <= _KEPT_SIZE:
+            self._known_kwargs[json] = packed
+        return packed
 
 
 def _check_others(request: EngineRequest) -> None:
@@ -70,5 +92,3 @@ def _check_others(request: EngineRequest) -> None:
             require(isinstance(key, str) and isinstance(value, str), "trace_headers", value)
     if request.reasoning_ended is not None:
         flag("reasoning_ended", request.reasoning_ended)
-    if request.reasoning_parser_kwargs is not None:
-        free_form("reasoning_parser_kwargs", request.reasoning_parser_kwargs, MAX_DEPTH)

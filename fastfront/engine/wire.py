@@ -243,9 +243,9 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def add_frames(
-    request: EngineRequest, prompt: bytes, sampling: bytes, client_index: int, current_wave: int
+    request: EngineRequest, prompt: bytes, sampling: bytes, kwargs: bytes, client_index: int, current_wave: int
 ) -> tuple[bytes, bytes]:
-    """An ADD message. `prompt` and `sampling` are those of the request as msgpack."""
+    """An ADD message. `prompt`, `sampling` and `kwargs` (for the reasoning parser) are those of the request, packed."""
     payload = (
         request.request_id,
         msgspec.Raw(prompt),
@@ -265,7 +265,7 @@ def add_frames(
         False,  # resumable
         request.external_req_id,
         request.reasoning_ended,
-        request.reasoning_parser_kwargs,
+        msgspec.Raw(kwargs),
         False,  # abort_immediately
         request.session_id,
         None,  # kv_hints

@@ -12,6 +12,7 @@ from fastfront import env
 from fastfront.errors import NativeMissingError
 
 if TYPE_CHECKING:
+    from fastfront.fast.cut import cut_field
     from fastfront.fast.detok import Decoder, Vocab
     from fastfront.fast.head import HeadReader
     from fastfront.fast.msgpack import pack_ids, walk_outputs
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fastfront.fast.stretch import Stretch
 
 MODULES: dict[str, tuple[str, ...]] = {
+    "cut": ("cut_field",),
     "detok": ("Vocab", "Decoder"),
     "scan": ("Patterns", "Scanner"),
     "sse": ("Flusher", "Outbox", "escape"),
@@ -87,6 +89,7 @@ __all__ = [
     "Stream",
     "Stretch",
     "Vocab",
+    "cut_field",
     "escape",
     "pack_ids",
     "walk_outputs",

@@ -108,7 +108,18 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("data_parallel_rank", {"data_parallel_rank": -1}),
     ("cache_salt", {"cache_salt": 5}),
     ("trace_headers", {"trace_headers": {"a": 1}}),
-    ("reasoning_parser_kwargs", {"reasoning_parser_kwargs": {"a": 1 << 64}}),
+    *[
+        ("reasoning_parser_kwargs", {"reasoning_parser_kwargs": value})
+        for value in (
+            b'{"a":%d}' % (1 << 64),
+            b"{",
+            b"[]",
+            b'{"a":"\xff"}',
+            b'{"a":' * 300 + b"1" + b"}" * 300,
+            "{}x",
+            5,
+        )
+    ],
     ("n", {"n": 2}),
     ("n", {"n": True}),
     *[(name, {name: value}) for name in ("presence_penalty", "frequency_penalty") for value in (-2.1, 2.1, NAN, None)],
@@ -220,6 +231,19 @@ def test_what_is_known_of_parameters_goes_with_them() -> None:
         guard.check(request(), 100)
     gc.collect()
     assert not guard._known
+
+
+def test_variables_of_the_reasoning_parser_are_packed_once() -> None:
+    guard = Guard(vocab_size=50)
+    for _ in range(2):
+        asked = request(reasoning_parser_kwargs=b'{"chat_template_kwargs": {"a": [1, null]}}')
+        _, payload = wire.add_frames(asked, *guard.check(asked, 100), 0, 0)
+        assert msgspec.msgpack.decode(payload)[18] == {"chat_template_kwargs": {"a": [1, None]}}
+    assert len(guard._known_kwargs) == 2
+    for at in range(100):
+        guard.check(request(reasoning_parser_kwargs=b'{"a": %d}' % at), 100)
+    guard.check(request(reasoning_parser_kwargs=b'{"a": "%b"}' % (b"x" * 5000)), 100)
+    assert len(guard._known_kwargs) == 64 and max(map(len, filter(None, guard._known_kwargs))) < 4096
 
 
 def test_an_add_is_an_array_of_22() -> None:

@@ -52,6 +52,7 @@ def test_add_is_packed_with_the_same_meaning(golden: Golden, fast: SimpleNamespa
     assert seen.sampling_params is not None
     names = {field.encode_name for field in msgspec.structs.fields(flow.SamplingParams)}
     assert set(seen.sampling_params) - WITHOUT_EFFECT <= names | {"max_tokens", "seed"}
+    kwargs = seen.reasoning_parser_kwargs
     request = flow.EngineRequest(
         request_id=seen.request_id,
         prompt_token_ids=seen.prompt_token_ids or [],
@@ -66,7 +67,7 @@ def test_add_is_packed_with_the_same_meaning(golden: Golden, fast: SimpleNamespa
         priority=seen.priority,
         session_id=seen.session_id,
         reasoning_ended=seen.reasoning_ended,
-        reasoning_parser_kwargs=seen.reasoning_parser_kwargs,
+        reasoning_parser_kwargs=None if kwargs is None else msgspec.json.encode(kwargs),
     )
     checked = guard.Guard(vocab_size=151936).check(request, max_model_len=2048)
     assert checked.prompt == fast.pack_ids(request.prompt_token_ids, 151936)

@@ -35,10 +35,11 @@ def test_cases(start: Start, fastfront: list[str], shared: Path, peers: Path, fr
     serving = serve(start, fastfront, peers, free_port, *options, engine=None)
     add_engine(start, fastfront, serving, "--scripts", str(cases / "scripts.json"))
     serving.front.wait_http(f"{serving.base}/health")
-    got = runner.run(serving.base, requests)
-    wrong = set()
-    for name, want in expected.items():
-        wants = want["any"] if isinstance(want, dict) and "any" in want else [want]
-        if not any(runner.same(one, got[name]) for one in wants):
-            wrong.add(name)
-    assert sorted(wrong) == []
+    for again in range(3):  # what was decided for a body serves others alike from the third on
+        got = runner.run(serving.base, requests)
+        wrong = set()
+        for name, want in expected.items():
+            wants = want["any"] if isinstance(want, dict) and "any" in want else [want]
+            if not any(runner.same(one, got[name]) for one in wants):
+                wrong.add(name)
+        assert sorted(wrong) == [], f"round {again + 1}"

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from fastfront.api.openai.fields import GenerationFields
-from fastfront.api.state import ApiState
+from fastfront.api.state import RenderState
 from fastfront.beams import BeamOptions
 from fastfront.errors import RequestError, UnsupportedError
 
@@ -21,7 +21,7 @@ _CANNOT = (
 _NEUTRAL = {"repetition_penalty": 1.0}
 
 
-def beam_options(state: ApiState, body: GenerationFields, width: int, constrained_by: str) -> BeamOptions | None:
+def beam_options(state: RenderState, body: GenerationFields, width: int, constrained_by: str) -> BeamOptions | None:
     """How to search, None where the request asks for no beams; RequestError, or UnsupportedError that names a field.
 
     `constrained_by` is the field that `body.structured_outputs` comes from.

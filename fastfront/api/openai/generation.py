@@ -3,57 +3,92 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from fastfront.api.openai.events import Wishes
 from fastfront.api.openai.fields import GenerationFields
 from fastfront.api.openai.identity import routing
 from fastfront.api.openai.logprobs import LogprobWish
-from fastfront.api.openai.recipe import Recipe, recipe
+from fastfront.api.openai.recipe import Recipe
 from fastfront.api.openai.sampling import check_tokens
 from fastfront.api.state import RenderState
 from fastfront.config import ApiConfig
 from fastfront.errors import RequestError, UnsupportedError
-from fastfront.flow import Generation, Prompt, SamplingParams
+from fastfront.flow import Generation, MakeCounter, MakeParser, Prompt, SamplingParams
 
 #: An engine's seeds have 64 bits.
 LAST_SEED = (1 << 63) - 1
 
 
-def build_generation(
-    state: RenderState,
-    fields: GenerationFields,
-    headers: Mapping[str, str],
-    request_id: str,
-    prompts: list[Prompt],
-    n: int,
-    wanted: int | None,
-    constrained_by: str = "structured_outputs",
-) -> Generation:
-    """`wanted` is how many tokens the client asked for, None if it left that to the model and the room."""
+class ReadBy(NamedTuple):
+    """How the answers to one prompt are read, and what the engine is told of that (see flow.Generation)."""
+
+    parser: MakeParser | None = None
+    counter: MakeCounter | None = None
+    reasoning_ended: bool | None = None
+    reasoning_parser_kwargs: bytes | None = None
+
+
+PLAIN = ReadBy()
+
+
+class GenerationPlan(msgspec.Struct, frozen=True):
+    """What requests alike ask of the engine. `wanted` tokens, None if that is left to the model and the room."""
+
+    fields: GenerationFields
+    n: int
+    made: Recipe
+    wanted: int | None
+    seed: int | None
+    constrained_by: str
+
+
+def plan_generation(
+    state: RenderState, fields: GenerationFields, n: int, made: Recipe, wanted: int | None, constrained_by: str
+) -> GenerationPlan:
+    """The plan of `n` choices for each prompt; RequestError for what is not served."""
     check_spaces(state, fields)
-    made = recipe(state, fields, n)
     if made.sampling.thinking_token_budget is not None and not state.thinking_budgets:
         raise UnsupportedError(
             "`thinking_token_budget` needs --reasoning-parser with a parser of which the engine learns the marks of "
             "reasoning, or --reasoning-config; this server has neither.",
             param="thinking_token_budget",
         )
+    return GenerationPlan(fields, n, made, wanted, _seed_for(n, fields), constrained_by)
+
+
+def generation(
+    state: RenderState,
+    plan: GenerationPlan,
+    headers: Mapping[str, str],
+    request_id: str,
+    prompts: list[Prompt],
+    read: ReadBy = PLAIN,
+) -> Generation:
+    """What the pipeline runs; RequestError for prompts that leave too little room."""
+    fields, made = plan.fields, plan.made
     priority, session_id, rank, trace_headers = routing(fields, headers)
     return Generation(
         request_id=request_id,
         prompts=prompts,
         sampling=made.sampling,
-        max_tokens=room_for(state, made, prompts, wanted),
-        seed=_seed_for(n, fields),
+        max_tokens=room_for(state, made, prompts, plan.wanted),
+        seed=plan.seed,
         text=made.text,
-        n=n,
+        n=plan.n,
         priority=priority,
         cache_salt=fields.cache_salt,
         session_id=session_id,
         data_parallel_rank=rank,
         trace_headers=trace_headers,
         stream_interval=made.stream_interval,
-        constrained_by=constrained_by,
+        constrained_by=plan.constrained_by,
+        parser=read.parser,
+        counter=read.counter,
+        reasoning_ended=read.reasoning_ended,
+        reasoning_parser_kwargs=read.reasoning_parser_kwargs,
     )
 
 
@@ -87,8 +122,11 @@ def check_spaces(state: RenderState, fields: GenerationFields) -> None:
 
 def room_for(state: RenderState, made: Recipe, prompts: Sequence[Prompt], wanted: int | None) -> int:
     """How many tokens may be generated for the shortest prompt; RequestError if a prompt leaves too little room."""
-    lengths = [len(prompt.token_ids) for prompt in prompts]
-    shortest, longest = min(lengths), max(lengths)
+    if len(prompts) == 1:
+        shortest = longest = len(prompts[0].token_ids)
+    else:
+        lengths = [len(prompt.token_ids) for prompt in prompts]
+        shortest, longest = min(lengths), max(lengths)
     most = max_tokens(state, shortest, wanted)
     check_tokens(most, made.sampling.min_tokens)
     _check_room(shortest, longest, made.sampling, state.pipeline.info.max_model_len)

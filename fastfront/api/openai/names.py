@@ -27,13 +27,18 @@ _SCHEMA = frozenset(("name", "description", "schema", "strict"))
 
 def unknown_in_chat(body: ChatRequest) -> Iterator[Location]:
     """Those of messages, tool_choice and response_format."""
-    for at, message in enumerate(body.messages):
-        if len(message) > 2:
-            yield from unknown_names(message, _MESSAGE, ("messages", at))
+    yield from unknown_in_messages(body.messages)
     if isinstance(body.tool_choice, dict):
         yield from unknown_names(body.tool_choice, _TOOL_CHOICE, ("tool_choice",))
         yield from unknown_names(body.tool_choice.get("function"), _FUNCTION, ("tool_choice", "function"))
     yield from unknown_in_format(body.response_format)
+
+
+def unknown_in_messages(messages: list[dict[str, Any]]) -> Iterator[Location]:
+    """Those of messages."""
+    for at, message in enumerate(messages):
+        if len(message) > 2:
+            yield from unknown_names(message, _MESSAGE, ("messages", at))
 
 
 def unknown_in_format(response_format: dict[str, Any] | None) -> Iterator[Location]:

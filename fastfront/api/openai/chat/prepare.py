@@ -68,8 +68,8 @@ def _hold(preparation: Preparation, body: ChatRequest, choice: str | None, field
     return field
 
 
-def parser_kwargs(state: RenderState, body: ChatRequest) -> tuple[msgspec.Raw, bool]:
-    """The template's variables, for the reasoning parser beside the engine, and whether the model reasons at all."""
+def parser_kwargs(state: RenderState, body: ChatRequest) -> tuple[bytes, bool]:
+    """The template's variables as JSON, for the parser beside the engine, and whether the model reasons at all."""
     plain = not body.chat_template_kwargs and body.documents is None and body.reasoning_effort is None
     key = (body.add_generation_prompt, body.continue_final_message)
     known = state.parser_kwargs.get(key) if plain else None
@@ -86,7 +86,7 @@ def parser_kwargs(state: RenderState, body: ChatRequest) -> tuple[msgspec.Raw, b
         given.setdefault("enable_thinking", body.reasoning_effort != "none")
     kwargs = {**_SERVER_KWARGS, **state.template_kwargs}
     kwargs.update((name, value) for name, value in given.items() if value is not None and value != "auto")
-    made = (msgspec.Raw(encode({"chat_template_kwargs": kwargs})), bool(kwargs.get("enable_thinking", True)))
+    made = (encode({"chat_template_kwargs": kwargs}), bool(kwargs.get("enable_thinking", True)))
     if plain:
         state.parser_kwargs[key] = made
     return made

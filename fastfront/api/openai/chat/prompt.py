@@ -17,24 +17,39 @@ _REUSED = "kv_transfer_params.prompt_token_ids"
 
 
 class PromptPlan(msgspec.Struct):
-    """A prompt to be made of a conversation, or of ids that are there already."""
+    """Prompts to be made of conversations, or of ids that are there already. `chat` lacks the messages."""
 
     prompter: Prompter
     limits: Any
     chat: ChatInput
     ids: list[int] | None = None
 
-    def now(self) -> Prompt | None:
-        """The prompt, or None where making it would hold the event loop; RequestError."""
+    def now(self, messages: list[dict[str, Any]], source: bytes) -> Prompt | None:
+        """The prompt, or None where making it would hold the event loop; RequestError. `source` is the body's JSON."""
         if self.ids is not None:
             return self._of_ids(self.ids)
-        return self.prompter.chat_now(self.chat, self.limits)
+        return self.prompter.chat_now(self._chat(messages, source), self.limits)
 
-    async def made(self) -> Prompt:
+    async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
         """The prompt; RequestError."""
         if self.ids is not None:
             return self._of_ids(self.ids)
-        return await self.prompter.chat(self.chat, self.limits)
+        return await self.prompter.chat(self._chat(messages, source), self.limits)
+
+    def _chat(self, messages: list[dict[str, Any]], source: bytes) -> ChatInput:
+        chat = self.chat
+        return ChatInput(
+            messages,
+            chat.tools,
+            chat.documents,
+            chat.chat_template,
+            chat.chat_template_kwargs,
+            chat.add_generation_prompt,
+            chat.continue_final_message,
+            chat.add_special_tokens,
+            chat.safe_user_text,
+            source,
+        )
 
     def _of_ids(self, ids: list[int]) -> Prompt:
         try:
@@ -44,8 +59,8 @@ class PromptPlan(msgspec.Struct):
             raise
 
 
-def plan_prompt(state: RenderState, body: ChatRequest, source: bytes = b"") -> PromptPlan:
-    """What the prompt will be made of; RequestError for limits that no prompt can meet. `source` is the body's JSON."""
+def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
+    """What prompts will be made of; RequestError for limits that no prompt can meet."""
     prompter = state.pipeline.prompter
     wanted, name = wanted_tokens(body)
     limits = prompter.limits(
@@ -56,7 +71,7 @@ def plan_prompt(state: RenderState, body: ChatRequest, source: bytes = b"") -> P
     )
     hidden = state.settings.exclude_tools_when_tool_choice_none and body.tool_choice == "none"
     chat = ChatInput(
-        body.messages,
+        [],
         None if hidden else plain_tools(body.tools),
         body.documents,
         body.chat_template,
@@ -65,7 +80,6 @@ def plan_prompt(state: RenderState, body: ChatRequest, source: bytes = b"") -> P
         body.continue_final_message,
         body.add_special_tokens,
         body.safe_user_text,
-        source,
     )
     return PromptPlan(prompter, limits, chat, _reused_ids(body))
 

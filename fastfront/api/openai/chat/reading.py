@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-import msgspec
-from msgspec.structs import replace
-
 from fastfront.api.openai.chat.parsed import CallRules
 from fastfront.api.openai.chat.prepare import named_function, parser_kwargs, wanted_calls
 from fastfront.api.openai.chat.prompt import template_kwargs
 from fastfront.api.openai.chat.request import ChatRequest
+from fastfront.api.openai.generation import PLAIN, ReadBy
 from fastfront.api.openai.tools import plain_tools
 from fastfront.api.state import Format, RenderState
-from fastfront.flow import Generation, MakeParser, Prompt
+from fastfront.flow import MakeCounter, MakeParser, Prompt
 
 #: Where in a prompt the marks of its last turn are looked for (characters, tokens).
 _TAIL_CHARS, _TAIL_TOKENS = 4096, 64
@@ -25,22 +23,39 @@ def call_rules(body: ChatRequest) -> CallRules:
     return CallRules(body.include_reasoning, body.parallel_tool_calls is not False, "stop" if named else "tool_calls")
 
 
-def read_by_parser(state: RenderState, body: ChatRequest, prompt: Prompt, generation: Generation) -> Generation:
-    """The generation with the parser that its answers need, and with what the engine's own parser must know."""
-    format = state.format
-    if format is None:
-        return generation
-    tail = _tail(state, prompt)
-    in_reasoning = format.reasoning_state(tail, _thinking(state, body))
-    parser = _parser(state, format, body, in_reasoning)
-    if state.preparation is None or state.settings.reasoning_parser is None:
-        return replace(generation, parser=parser)
-    if state.counting is not None:
-        generation = replace(generation, counter=state.counting.counter(in_reasoning))
-    kwargs, thinking = parser_kwargs(state, body)
-    ended = not body.include_reasoning or state.preparation.reasoning_ended(prompt.token_ids, thinking)
-    variables = msgspec.json.decode(kwargs)
-    return replace(generation, parser=parser, reasoning_ended=ended, reasoning_parser_kwargs=variables)
+class Reading:
+    """How the answers to requests alike are read."""
+
+    def __init__(self, state: RenderState, body: ChatRequest) -> None:
+        self._state = state
+        self._body = body
+        self._include = body.include_reasoning
+        self._thinking = _thinking(state, body)
+        self._tells = state.preparation is not None and state.settings.reasoning_parser is not None
+        self._kwargs: bytes | None = None
+        self._reasons = True
+        if self._tells:
+            self._kwargs, self._reasons = parser_kwargs(state, body)
+        self._made: dict[bool | None, tuple[MakeParser | None, MakeCounter | None]] = {}
+
+    def of(self, prompt: Prompt) -> ReadBy:
+        """The parser that the answers to a prompt need, and what the engine's own parser must know."""
+        format = self._state.format
+        if format is None:
+            return PLAIN
+        in_reasoning = format.reasoning_state(_tail(self._state, prompt), self._thinking)
+        made = self._made.get(in_reasoning)
+        if made is None:
+            counting = self._state.counting if self._tells else None
+            counter = counting.counter(in_reasoning) if counting is not None else None
+            made = self._made[in_reasoning] = (_parser(self._state, format, self._body, in_reasoning), counter)
+        return ReadBy(*made, *self.told(prompt.token_ids))
+
+    def told(self, prompt: list[int]) -> tuple[bool | None, bytes | None]:
+        """For the reasoning parser beside the engine: whether no reasoning is open, and the variables as JSON."""
+        if self._kwargs is None or self._state.preparation is None:
+            return None, None
+        return not self._include or self._state.preparation.reasoning_ended(prompt, self._reasons), self._kwargs
 
 
 def parser_after(state: RenderState, body: ChatRequest, tail: str) -> MakeParser | None:

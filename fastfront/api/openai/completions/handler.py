@@ -4,82 +4,69 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fastfront.api.body import BodyReader
 from fastfront.api.openai.answer import send_best, send_stream, send_whole
-from fastfront.api.openai.beams import beam_options
-from fastfront.api.openai.completions.prompt import Split, make_prompts, prompt_limits, prompts_now
-from fastfront.api.openai.completions.request import CompletionRequest
+from fastfront.api.openai.completions.plan import CompletionPlan, completion_plans
+from fastfront.api.openai.completions.prompt import Split, make_prompts, prompts_now
+from fastfront.api.openai.completions.request import CompletionRequest, Prompts
 from fastfront.api.openai.completions.response import CompletionEvents, Echo, completion_body, echo_events
-from fastfront.api.openai.completions.validate import check_completion, split_prompts
-from fastfront.api.openai.constraint import constrained_by
+from fastfront.api.openai.completions.validate import split_prompts
 from fastfront.api.openai.events import Stamp
-from fastfront.api.openai.generation import build_generation, stream_wishes
+from fastfront.api.openai.generation import generation
 from fastfront.api.openai.identity import check_model, public_id
 from fastfront.api.state import ApiState
 from fastfront.api.work import settled
-from fastfront.beams import BeamOptions
 from fastfront.flow import Handler, HttpRequest, Prompt, Reply, Running, Work
 
 
 def completions(state: ApiState) -> Handler:
     """The handler."""
-    reader = BodyReader(CompletionRequest, state.settings.strict_request_fields)
 
-    def handle(request: HttpRequest, reply: Reply, body: CompletionRequest) -> Work | Running:
-        check_completion(body, state.settings, state.limits)
-        split = split_prompts(body, state.limits)
-        info = state.pipeline.info
-        check_model(body.model, info.names, state.limits)
+    def handle(request: HttpRequest, reply: Reply, plan: CompletionPlan, prompt: Prompts) -> Work | Running:
+        split = split_prompts(prompt, state.limits)
+        check_model(plan.body.model, state.pipeline.info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
-        field = constrained_by(body.response_format)
-        asked = _Asked(request, reply, body, field, beam_options(state, body, body.n, field))
-        limits = prompt_limits(state, body)
-        prompts = None if body.echo else prompts_now(state, body, split, limits)
-        if prompts is None:
-            return _later(state, asked, split, limits)
-        return _answer(state, asked, prompts, None)
+        _ = plan.beams  # what is wrong there is told before what is wrong with the prompt
+        prompts = None if plan.body.echo else prompts_now(state, plan.body, split, plan.limits)
+        asked = _Asked(request, reply, plan)
+        return _later(state, asked, split) if prompts is None else _answer(state, asked, prompts, None)
 
-    return reader.serve(handle)
+    return completion_plans(state, partial(CompletionPlan, state)).serve(handle)
 
 
 class _Asked(NamedTuple):
-    """A checked request. `field` is where its constraint comes from."""
+    """A checked request."""
 
     request: HttpRequest
     reply: Reply
-    body: CompletionRequest
-    field: str
-    beams: BeamOptions | None
+    plan: CompletionPlan
 
 
-async def _later(state: ApiState, asked: _Asked, split: Split, limits: Any) -> Running | None:
+async def _later(state: ApiState, asked: _Asked, split: Split) -> Running | None:
     """Where prompts, or their texts, are too long for the event loop."""
-    prompts = await make_prompts(state, asked.body, split, limits)
-    echo = await _echo(state, asked.body, prompts) if asked.body.echo else None
+    plan = asked.plan
+    prompts = await make_prompts(state, plan.body, split, plan.limits)
+    echo = await _echo(state, plan.body, prompts) if plan.body.echo else None
     return await settled(_answer(state, asked, prompts, echo))
 
 
 def _answer(state: ApiState, asked: _Asked, prompts: list[Prompt], echo: Echo | None) -> Work | Running:
-    request, reply, body, field, beams = asked
+    request, reply, plan = asked
+    body, beams, wishes = plan.body, plan.beams, plan.wishes
     request_id = public_id("cmpl-", request.headers, body.request_id)
-    # with an echo alone the engine still has to run, for one token that nobody sees
-    wanted = 16 if body.max_tokens is None else max(body.max_tokens, 1)
-    n = 1 if beams is not None else body.n
-    generation = build_generation(state, body, request.headers, request_id, prompts, n, wanted, constrained_by=field)
+    run = generation(state, plan.generation, request.headers, request_id, prompts)
     stamp = Stamp(request_id, int(time.time()), state.pipeline.info.names[0], state.fingerprint)
-    wishes = stream_wishes(body, state.settings)
     if not body.stream:
         whole = partial(completion_body, stamp, prompts, body.n, wishes, echo)
         if beams is not None:
-            return send_best(state, reply, generation, beams, whole)
-        return send_whole(state, reply, generation, whole)
+            return send_best(state, reply, run, beams, whole)
+        return send_whole(state, reply, run, whole)
     events = CompletionEvents(stamp, prompts, body.n, wishes, echo)
     if echo is not None and echo.alone:
-        return send_whole(state, reply, generation, partial(echo_events, events), stream=True)
-    return send_stream(state, reply, generation, events)
+        return send_whole(state, reply, run, partial(echo_events, events), stream=True)
+    return send_stream(state, reply, run, events)
 
 
 async def _echo(state: ApiState, body: CompletionRequest, prompts: list[Prompt]) -> Echo:

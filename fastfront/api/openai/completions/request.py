@@ -9,12 +9,14 @@ from msgspec import Meta
 from fastfront.api.openai.fields import Count, GenerationFields
 
 TokenId = Annotated[int, Meta(ge=0)]
+#: A text, a list of ids, a list of texts or a list of lists of ids; no mixture of these.
+Prompts = str | list[TokenId | str | list[TokenId]] | None
 
 
 class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
-    """`prompt` is a text, a list of ids, a list of texts or a list of lists of ids; no mixture of these."""
+    """As vLLM's CompletionRequest."""
 
-    prompt: str | list[TokenId | str | list[TokenId]] | None = None
+    prompt: Prompts = None
     n: int = 1
     max_tokens: int | None = 16
     echo: bool | None = False

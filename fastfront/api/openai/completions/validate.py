@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from fastfront.api.coerce import Problem, body_error
-from fastfront.api.openai.completions.request import CompletionRequest
+from fastfront.api.openai.completions.request import CompletionRequest, Prompts
 from fastfront.api.openai.identity import check_cache_salt
 from fastfront.api.openai.names import unknown_in_format
 from fastfront.api.openai.rules import check_count, check_shared
@@ -56,9 +56,8 @@ def _check_beams(body: CompletionRequest) -> None:
         raise RequestError("Streaming is not currently supported with beam search")
 
 
-def split_prompts(body: CompletionRequest, limits: Limits) -> list[str] | list[list[int]]:
+def split_prompts(prompt: Prompts, limits: Limits) -> list[str] | list[list[int]]:
     """The prompts: texts, or lists of ids."""
-    prompt = body.prompt
     if prompt is None or prompt == "":
         raise RequestError("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     if isinstance(prompt, str):

@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-from fastfront.api.body import BodyReader
-from fastfront.api.openai.chat.prepare import parser_kwargs, prepare
-from fastfront.api.openai.chat.prompt import PromptPlan, plan_prompt
+from typing import Any
+
+import msgspec
+
+from fastfront.api.openai.chat.plan import ChatPlan, chat_plans
 from fastfront.api.openai.chat.request import ChatRequest
-from fastfront.api.openai.chat.validate import check_chat, wanted_tokens
 from fastfront.api.openai.generation import room_for
 from fastfront.api.openai.identity import check_model, public_id
-from fastfront.api.openai.recipe import recipe
 from fastfront.api.state import RenderState
 from fastfront.api.vllm.render.answer import Offsets, check_renderable, encode, rendered, token_offsets
 from fastfront.flow import Handler, HttpRequest, Prompt, Reply, Work
 
+Messages = list[dict[str, Any]]
+
 
 def render_chat(state: RenderState) -> Handler:
     """The handler."""
-    reader = BodyReader(ChatRequest, state.settings.strict_request_fields)
 
-    def handle(request: HttpRequest, reply: Reply, body: ChatRequest) -> Work | None:
+    def plan_of(body: ChatRequest) -> ChatPlan:
         check_renderable(body)
-        check_chat(body, state.settings, state.limits)
-        check_model(body.model, state.pipeline.info.names, state.limits)
-        prepare(state, body)
-        plan = plan_prompt(state, body, request.body)
-        prompt = None if body.return_token_offsets else plan.now()
+        return ChatPlan(state, body)
+
+    def handle(request: HttpRequest, reply: Reply, plan: ChatPlan, messages: Messages) -> Work | None:
+        check_model(plan.body.model, state.pipeline.info.names, state.limits)
+        _ = plan.constrained_by  # what is wrong there is told before what is wrong with the prompt
+        prompt = None if plan.body.return_token_offsets else plan.prompt.now(messages, request.body)
         if prompt is None:
-            return later(request, reply, body, plan)
-        reply.send(200, _answer(state, request, body, prompt, None))
+            return later(request, reply, plan, messages)
+        reply.send(200, _answer(state, request, plan, prompt, None))
         return None
 
-    async def later(request: HttpRequest, reply: Reply, body: ChatRequest, plan: PromptPlan) -> None:
-        prompt = await plan.made()
-        [offsets] = await token_offsets(state, body, [prompt], body.add_special_tokens)
-        reply.send(200, _answer(state, request, body, prompt, offsets))
+    async def later(request: HttpRequest, reply: Reply, plan: ChatPlan, messages: Messages) -> None:
+        prompt = await plan.prompt.made(messages, request.body)
+        [offsets] = await token_offsets(state, plan.body, [prompt], plan.body.add_special_tokens)
+        reply.send(200, _answer(state, request, plan, prompt, offsets))
 
-    return reader.serve(handle)
+    return chat_plans(state, plan_of).serve(handle)
 
 
-def _answer(
-    state: RenderState, request: HttpRequest, body: ChatRequest, prompt: Prompt, offsets: Offsets | None
-) -> bytes:
+def _answer(state: RenderState, request: HttpRequest, plan: ChatPlan, prompt: Prompt, offsets: Offsets | None) -> bytes:
+    body = plan.body
     request_id = public_id("chatcmpl-", request.headers, body.request_id)
-    wanted, _ = wanted_tokens(body)
-    made = recipe(state, body, 1 if body.n is None else body.n)
-    tokens = room_for(state, made, (prompt,), wanted)
-    answer = rendered(state, body, request.headers, made, request_id, prompt, tokens, offsets)
-    if state.settings.reasoning_parser is not None and state.preparation is not None:
-        kwargs, thinking = parser_kwargs(state, body)
-        answer.reasoning_parser_kwargs = kwargs
-        answer.reasoning_ended = not body.include_reasoning or state.preparation.reasoning_ended(
-            prompt.token_ids, thinking
-        )
+    tokens = room_for(state, plan.recipe, (prompt,), plan.wanted)
+    answer = rendered(state, body, request.headers, plan.recipe, request_id, prompt, tokens, offsets)
+    answer.reasoning_ended, kwargs = plan.reading.told(prompt.token_ids)
+    answer.reasoning_parser_kwargs = None if kwargs is None else msgspec.Raw(kwargs)
     return encode(answer)
