@@ -63,6 +63,16 @@ class Tokenizer(Protocol):
         """What tokenizer_config.json says."""
 
 
+class Chats(Protocol):
+    """Builds the prompts of conversations that share all but their messages; `source` is a request's JSON."""
+
+    def now(self, messages: list[dict[str, Any]], source: bytes) -> Prompt | None:
+        """The prompt, or None where making it would hold the event loop; RequestError."""
+
+    async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
+        """The prompt; RequestError."""
+
+
 class Prompter(Protocol):
     """Builds prompts; a long one in a worker thread. Limits are its own affair: the API only passes them on."""
 
@@ -89,8 +99,8 @@ class Prompter(Protocol):
     def ids(self, token_ids: list[int], limits: Any = None) -> Prompt:
         """Takes ids as they are; RequestError if one is outside the vocabulary."""
 
-    def chat_now(self, chat: ChatInput, limits: Any = None) -> Prompt | None:
-        """As `chat`, without a task; None for what would hold the event loop."""
+    def chats(self, chat: ChatInput, limits: Any = None) -> Chats:
+        """What makes the prompts of conversations that share all of `chat` but its messages."""
 
     def text_now(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt | None:
         """As `text`, without a task; None for what would hold the event loop."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import minijinja
@@ -78,7 +78,6 @@ class FastTemplate:
         self._ascii_only = any(_called(node) in CASES for node in template.tree.find_all((nodes.Filter, nodes.Call)))
         self._words = frozenset(re.findall(r"[^\W\d]\w*", template.source)).difference(_ALWAYS)
         self._constants = dict(special_tokens)
-        self._usual = len(_ALWAYS) + len(self._constants)
         self.kinds: frozenset[str] = frozenset()
         self.given: frozenset[str] = frozenset()
 
@@ -88,30 +87,42 @@ class FastTemplate:
             source = source or _encode(variables)
         except Exception:  # not plain JSON
             return None
+        taken = self.take(variables)
+        return None if taken is None else self.render(taken, variables["messages"], source)
+
+    def take(self, variables: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Those that the template gets beside the messages; None where jinja2 must render whatever the messages are."""
+        if not self._takes_kinds(_kinds_around(variables), (variables["tools"], variables["documents"])):
+            return None
+        taken = {name: variables[name] for name in _ALWAYS if name in variables and name != "messages"}
+        for name, value in variables.items():
+            if name in _ALWAYS or (name in self._constants and self._constants[name] is value):
+                continue
+            if name in self.given and self._knows(value):
+                taken[name] = value
+            elif name in self._words:
+                return None
+        return taken
+
+    def render(self, taken: Mapping[str, Any], messages: list[Any], source: bytes) -> str | None:
+        """The text of a conversation; None where jinja2 must render."""
         # U+001C..1F are white space for Python only. JSON writes them, and their neighbours, so.
         if b"\\" in source and (b"\\u001" in source or (self._ascii_only and b"\\u" in source)):
             return None
         if self._ascii_only and not source.isascii():
             return None
         # It keeps all other threads waiting, jinja2 does not.
-        if len(source) + MESSAGE_WEIGHT * len(variables["messages"]) > MOST:
+        if len(source) + MESSAGE_WEIGHT * len(messages) > MOST:
             return None
-        kinds = kinds_of(variables, floats="floats" not in self.kinds)
-        if kinds and not kinds <= self.kinds:
+        if not self._takes_kinds(_kinds_among(messages), messages):
             return None
-        used = {name: variables[name] for name in _ALWAYS if name in variables}
-        if len(variables) != self._usual or not self._constants.items() <= variables.items():
-            for name, value in variables.items():
-                if name in _ALWAYS or (name in self._constants and self._constants[name] is value):
-                    continue
-                if name in self.given and self._knows(value):
-                    used[name] = value
-                elif name in self._words:
-                    return None
         try:
-            return self._render(used)
+            return self._render({**taken, "messages": messages})
         except Exception:  # its own, or what a filter raised
             return None
+
+    def _takes_kinds(self, kinds: set[str], values: Sequence[Any]) -> bool:
+        return kinds <= self.kinds and ("floats" in self.kinds or not _has_float(values))
 
     def _knows(self, value: Any) -> bool:
         """Whether a variable's value is like those that were tried."""
@@ -184,14 +195,21 @@ def _fixed_time(format: str) -> str:
     return f"[{format}]"
 
 
-def kinds_of(variables: Mapping[str, Any], *, floats: bool = True) -> set[str]:
-    """What a conversation has beside system, user and assistant messages with content; `floats`: look for them too."""
+def kinds_of(variables: Mapping[str, Any]) -> set[str]:
+    """What a conversation has beside system, user and assistant messages with content."""
+    kinds = _kinds_around(variables) | _kinds_among(variables["messages"])
+    if _has_float((variables["tools"], variables["documents"], variables["messages"])):
+        kinds.add("floats")
+    return kinds
+
+
+def _kinds_around(variables: Mapping[str, Any]) -> set[str]:
+    return {name for name in ("tools", "documents") if variables[name] is not None}
+
+
+def _kinds_among(messages: Sequence[Any]) -> set[str]:
     kinds = set()
-    if variables["tools"] is not None:
-        kinds.add("tools")
-    if variables["documents"] is not None:
-        kinds.add("documents")
-    for message in variables["messages"]:
+    for message in messages:
         role = message["role"]
         if role != "user" and role != "assistant" and role != "system":
             kinds.add("tool calls" if role == "tool" else "other roles")
@@ -199,8 +217,6 @@ def kinds_of(variables: Mapping[str, Any], *, floats: bool = True) -> set[str]:
             kinds.update(_KEYS.get(key, "") for key in message)
     if kinds:
         kinds.discard("")
-    if floats and _has_float((variables["tools"], variables["documents"], variables["messages"])):
-        kinds.add("floats")
     return kinds
 
 

@@ -60,6 +60,8 @@ def _message(message: Any, index: int, content_format: ContentFormat, model: str
     if not isinstance(role, str):
         raise _wrong(f"messages.{index}.role", "must be a string", role)
     as_list = content_format == "openai"
+    if not as_list and type(content) is list and role != "system":
+        content = _lone_text(content)
     if not isinstance(content, str) or (role == "system" and content.startswith(_BILLING_HEADER)):
         content = _content(content, role, f"messages.{index}.content", as_list, model)
     elif as_list and role != "tool":
@@ -89,6 +91,15 @@ def _message(message: Any, index: int, content_format: ContentFormat, model: str
     if role == "developer":
         out["tools"] = message.get("tools")
     return out
+
+
+def _lone_text(parts: list[Any]) -> Any:
+    """The text of parts that are one plain text, as many clients send it; else the parts."""
+    if len(parts) == 1:
+        part = parts[0]
+        if type(part) is dict and len(part) == 2 and part.get("type") == "text" and isinstance(part.get("text"), str):
+            return part["text"]
+    return parts
 
 
 def _content(content: Any, role: str, where: str, as_list: bool, model: str) -> Any:
@@ -267,19 +278,18 @@ def _definitions(tools: list[Any]) -> list[Message]:
 
 
 def weight(chat: ChatInput) -> int:
-    """The work that a chat makes: its size as JSON, with each quote counted five times for what is around it."""
-    source = chat.source
-    if not source:
-        try:
-            source = _encode((chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs))
-        except Exception:  # what is not plain JSON may cost anything
-            return sys.maxsize
+    """The work that a chat makes."""
+    if chat.source:
+        return source_weight(chat.source)
+    try:
+        return source_weight(_encode((chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs)))
+    except Exception:  # what is not plain JSON may cost anything
+        return sys.maxsize
+
+
+def source_weight(source: bytes) -> int:
+    """The same, of its JSON: the size, with each quote counted five times for what is around it."""
     return len(source) + 4 * source.count(b'"')
-
-
-def is_light(chat: ChatInput, most: int) -> bool:
-    """Whether the weight is `most` at most; of a short JSON that is plain without counting."""
-    return 0 < 5 * len(chat.source) <= most or weight(chat) <= most
 
 
 def _wrong(where: str, problem: str, value: Any) -> RequestError:

@@ -21,7 +21,7 @@ from fastfront.prompt.formats import ChatFormat
 from fastfront.prompt.formats.deepseek_v4 import DeepSeekV4Format
 from fastfront.prompt.formats.deepseek_v32 import DeepSeekV32Format
 from fastfront.prompt.formats.harmony import HarmonyFormat
-from fastfront.prompt.formats.jinja import JinjaFormat
+from fastfront.prompt.formats.jinja import Common, JinjaFormat
 from fastfront.prompt.formats.mistral import MistralFormat
 from fastfront.prompt.limits import (
     UNLIMITED,
@@ -33,7 +33,7 @@ from fastfront.prompt.limits import (
     prompt_limits,
     truncate,
 )
-from fastfront.prompt.messages import is_light
+from fastfront.prompt.messages import source_weight, weight
 from fastfront.prompt.mistral import AnyTokenizer, MistralTokenizer, load_mistral
 from fastfront.prompt.plain import PlainEncoder
 from fastfront.prompt.safe_text import Marks, SafeText
@@ -143,20 +143,23 @@ class Prompter:
             truncation_side=truncation_side,
         )
 
-    def chat_now(self, chat: ChatInput, limits: PromptLimits | None = None) -> Prompt | None:
-        """As `chat`, without a task; None for what would hold the event loop."""
-        if self._own_template(chat) is not None or self._must_mark(chat):
-            return None
-        if not is_light(chat, self._light):
-            return None
-        return self._chat(chat, limits or self.limits(), False)
+    def chats(self, chat: ChatInput, limits: PromptLimits | None = None) -> Chats:
+        """What makes the prompts of conversations that share all of `chat` but its messages."""
+        return Chats(self, chat, limits or self.limits())
 
     async def chat(self, chat: ChatInput, limits: PromptLimits | None = None) -> Prompt:
         """The prompt of a conversation; raises RequestError. Without `limits` only the context length counts."""
         limits = limits or self.limits()
-        prompt = self.chat_now(chat, limits)
-        if prompt is not None:
-            return prompt
+        prompt = self._chat_now(chat, limits)
+        return await self._chat_aside(chat, limits) if prompt is None else prompt
+
+    def _chat_now(self, chat: ChatInput, limits: PromptLimits) -> Prompt | None:
+        """The prompt, or None where making it would hold the event loop."""
+        if self._own_template(chat) is not None or self._must_mark(chat) or weight(chat) > self._light:
+            return None
+        return self._chat(chat, limits, False)
+
+    async def _chat_aside(self, chat: ChatInput, limits: PromptLimits) -> Prompt:
         source = self._own_template(chat)
         marks: Marks | None = None
         if self._must_mark(chat):
@@ -189,6 +192,14 @@ class Prompter:
         assert isinstance(self.tokenizer, Tokenizer)
         return SafeText(self.tokenizer.reference)
 
+    def common(self, chat: ChatInput) -> Common | None:
+        """What the template of the model needs once for many conversations, None where it is not the one to render."""
+        if not isinstance(self.format, JinjaFormat) or chat.continue_final_message:
+            return None
+        if self._own_template(chat) is not None or self._must_mark(chat):
+            return None
+        return self.format.common(chat)
+
     def _own_template(self, chat: ChatInput) -> str | None:
         """The template that the request itself brings, in either of two places."""
         smuggled = chat.chat_template_kwargs.get("chat_template")
@@ -212,7 +223,7 @@ class Prompter:
         except RequestError as error:
             raise error if marks is None else marks.readable(error) from error
         except RecursionError:
-            raise RequestError("The messages or tools are nested too deeply.", param="messages") from None
+            raise nested_too_deeply() from None
         if isinstance(rendered, str):
             return self._text(rendered, chat.add_special_tokens, limits, alone, marks)
         return self._checked(Prompt(rendered), limits)
@@ -289,6 +300,48 @@ class Prompter:
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._sandbox is not None:
             await self._sandbox.close()
+
+
+def nested_too_deeply() -> RequestError:
+    """The error of a conversation that is too deep for Python's stack."""
+    return RequestError("The messages or tools are nested too deeply.", param="messages")
+
+
+class Chats:
+    """Makes the prompts of conversations that share all of `chat` but its messages.
+
+    `source` is JSON that holds a conversation and all else, or more.
+    """
+
+    def __init__(self, prompter: Prompter, chat: ChatInput, limits: PromptLimits) -> None:
+        self._prompter = prompter
+        self._chat = chat
+        self._limits = limits
+        self._common: Common | None = None
+
+    def now(self, messages: list[dict[str, Any]], source: bytes) -> Prompt | None:
+        """The prompt, or None where making it would hold the event loop; RequestError."""
+        prompter = self._prompter
+        common = self._common
+        if common is None:
+            common = self._common = prompter.common(self._chat)
+        if common is None or not source:
+            return prompter._chat_now(self._whole(messages, source), self._limits)
+        light = prompter._light
+        if len(source) > light or source_weight(source) > light:
+            return None
+        try:
+            text = common.render(messages, source)
+        except RecursionError:
+            raise nested_too_deeply() from None
+        return prompter._text(text, self._chat.add_special_tokens, self._limits, False)
+
+    async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
+        """The prompt; RequestError."""
+        return await self._prompter.chat(self._whole(messages, source), self._limits)
+
+    def _whole(self, messages: list[dict[str, Any]], source: bytes) -> ChatInput:
+        return replace(self._chat, messages=messages, source=source)
 
 
 def load_prompter(settings: PromptSettings) -> Prompter:

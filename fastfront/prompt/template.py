@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import jinja2
 import msgspec
@@ -121,6 +121,19 @@ def new_environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+class FastRenderer(Protocol):
+    """Renders what it is known to render alike. `source` is JSON that holds the client's part of the variables."""
+
+    def __call__(self, variables: Mapping[str, Any], source: bytes = b"") -> str | None:
+        """The text; None where another must render."""
+
+    def take(self, variables: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What `render` needs beside the messages; None where another must render whatever these are."""
+
+    def render(self, taken: Mapping[str, Any], messages: list[Any], source: bytes) -> str | None:
+        """The text of one of many conversations that share all else; None where another must render."""
+
+
 class ChatTemplate:
     """A compiled template; raises StartError when `source` does not compile. `render` may run in several threads."""
 
@@ -137,7 +150,7 @@ class ChatTemplate:
         self.source = source
         self.tree = tree
         #: A second renderer, asked first; it gives None where this one must render.
-        self.fast: Callable[[Mapping[str, Any], bytes], str | None] | None = None
+        self.fast: FastRenderer | None = None
         #: Whether the template itself tells developer messages from others.
         self.knows_developer = "'developer'" in source or '"developer"' in source
 

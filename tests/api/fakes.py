@@ -11,6 +11,7 @@ from types import CoroutineType
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from fastfront.api.errors import render_error
 from fastfront.api.routes import routes
@@ -71,13 +72,31 @@ class CharTokenizer:
         return [(at, at + 1) for at in range(len(text))]
 
 
+@dataclass
+class CharChats:
+    """Prompts of conversations that share all else."""
+
+    prompter: CharPrompter
+    chat: ChatInput
+
+    def now(self, messages: list[dict[str, Any]], source: bytes) -> Prompt | None:
+        """None for a chat of many messages."""
+        return None if len(messages) > 8 else self.prompter._made(self._whole(messages, source))
+
+    async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
+        return self.prompter._made(self._whole(messages, source))
+
+    def _whole(self, messages: list[dict[str, Any]], source: bytes) -> ChatInput:
+        return replace(self.chat, messages=messages, source=source)
+
+
 class CharPrompter:
     """Prompts of CharTokenizer, with the limits that the handlers count on."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
         self.tokenizer = CharTokenizer()
-        self.chats: list[ChatInput] = []
+        self.asked: list[ChatInput] = []
         self.limits_asked: list[dict[str, Any]] = []
 
     def limits(self, **asked: Any) -> Any:
@@ -91,18 +110,15 @@ class CharPrompter:
         return self._made(chat)
 
     def _made(self, chat: ChatInput) -> Prompt:
-        self.chats.append(chat)
+        self.asked.append(chat)
         text = "".join(f"<{message['role']}>{message.get('content') or ''}" for message in chat.messages)
         return Prompt(self.tokenizer.encode(text), text)
 
     async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt:
         return Prompt(self.tokenizer.encode(text), text)
 
-    def chat_now(self, chat: ChatInput, limits: Any = None) -> Prompt | None:
-        """None for a chat of many messages."""
-        if len(chat.messages) > 8:
-            return None
-        return self._made(chat)
+    def chats(self, chat: ChatInput, limits: Any = None) -> CharChats:
+        return CharChats(self, chat)
 
     def text_now(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt | None:
         """None for a long text."""

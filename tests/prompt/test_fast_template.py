@@ -255,7 +255,6 @@ def test_kinds() -> None:
     assert kinds_of(plain) == set()
     assert kinds_of({**plain, "documents": [{"x": [{"y": 1.5}]}]}) == {"documents", "floats"}
     assert kinds_of({**plain, "documents": [{"x": 2**63}]}) == {"documents", "floats"}
-    assert kinds_of({**plain, "documents": [{"x": [{"y": 1.5}]}]}, floats=False) == {"documents"}
 
 
 # What the lists of fast_template promise, for each construct on them: over all characters, and over kinds of values.

@@ -9,11 +9,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fastfront.errors import ConfigError, RequestError, StartError
-from fastfront.flow import ChatInput
-from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
+from fastfront.flow import ChatInput, Prompt
+from fastfront.prompt.fast_template import FastTemplate
+from fastfront.prompt.prompter import Prompter, PromptSettings, find_model, load_prompter, open_prompter
 from fastfront.prompt.sandbox import TemplateSandbox
 
 USER = {"role": "user", "content": "hi"}
@@ -89,6 +92,76 @@ def test_model_info(load: Load) -> None:
 def test_what_is_much_is_done_in_a_thread(load: Load, more: dict[str, int], aside: bool) -> None:
     thread = run(load("qwen3").aside(threading.current_thread, **more))
     assert (thread is not threading.main_thread()) == aside
+
+
+CONVERSATIONS: list[Any] = [
+    [USER],
+    [{"role": "system", "content": "Be kind."}, USER, {"role": "assistant", "content": "<think>x</think>\n1"}, USER],
+    [{"role": "developer", "content": "d"}, {"role": "user", "content": [{"type": "text", "text": "a"}, "b"]}],
+    [{"role": "user", "content": [{"type": "text", "text": "alone"}]}, {"role": "system", "content": ["x"]}],
+    [{"role": "user", "content": "\x1c \x85"}, {"role": "tool", "content": "1.5", "tool_call_id": "c"}],
+    [{"role": "user", "content": [{"type": "text", "text": 5}]}],
+    [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+    [],
+    [{"role": "user", "content": "long " * 5000}],
+]
+TOOL = {"type": "function", "function": {"name": "f", "description": None, "parameters": {"x": 1.5}}}
+SHARED = [
+    ChatInput([]),
+    ChatInput([], tools=[TOOL]),
+    ChatInput([], documents=[{"title": "t", "text": "x"}]),
+    ChatInput([], chat_template_kwargs={"enable_thinking": False, "unread": 1.5}),
+    ChatInput([], chat_template_kwargs={"messages": 1}),
+    ChatInput([], chat_template_kwargs={"tools": 1}),
+    ChatInput([], chat_template_kwargs={"bos_token": "?"}, add_generation_prompt=False),
+    ChatInput([], add_generation_prompt=False, continue_final_message=True),
+    ChatInput([], safe_user_text=True),
+    ChatInput([], chat_template="x"),
+]
+
+
+@pytest.mark.parametrize("model", ["qwen3", "deepseek_v3", "gemma3", "gptoss", "llama3_1"])
+def test_what_conversations_share_changes_none(load: Load, model: str) -> None:
+    """The prompts of `chats` are those of `chat`, whichever conversation came before."""
+    prompter = load(model)
+
+    def answer(work: Callable[..., Any], *args: Any) -> Any:
+        try:
+            made = work(*args)
+            return run(made) if isinstance(made, Coroutine) else made
+        except RequestError as error:
+            return str(error), error.param
+
+    made = 0
+    for shared in SHARED:
+        chats = prompter.chats(shared)
+        for messages in CONVERSATIONS * 2:
+            whole = replace(shared, messages=messages)
+            want = answer(prompter.chat, whole)
+            for source in (msgspec.json.encode(whole), b""):
+                got = answer(chats.now, messages, source) or answer(chats.made, messages, source)
+                assert got == want, (shared, messages)
+                made += isinstance(got, Prompt)
+    assert made > 100
+
+
+def test_a_renderer_that_comes_later_is_taken(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[Any] = []
+    render = FastTemplate.render
+
+    def spied(*args: Any) -> str | None:
+        rendered.append(args)
+        return render(*args)
+
+    monkeypatch.setattr(FastTemplate, "render", spied)
+    prompter = open_prompter(find_model(PromptSettings(str(models / "qwen3"))))
+    chats = prompter.chats(ChatInput([]))
+    source = json.dumps([USER]).encode()
+    before = chats.now([USER], source)
+    assert before is not None and not rendered
+    prompter.speed_up()
+    assert chats.now([USER], source) == before and len(rendered) == 1
+    run(prompter.close())
 
 
 def test_limits(load: Load) -> None:

@@ -12,7 +12,7 @@ from fastfront.prompt.content_format import ContentFormat
 from fastfront.prompt.fast_template import speed_up
 from fastfront.prompt.formats.kwargs import check_some, check_wishes, template_kwargs
 from fastfront.prompt.messages import Message, conversation, developer_as_system, tool_definitions
-from fastfront.prompt.template import ChatTemplate
+from fastfront.prompt.template import ChatTemplate, FastRenderer
 
 #: Arguments of transformers' apply_chat_template and of its render call: never variables of a template.
 _NOT_VARIABLES = frozenset(
@@ -55,13 +55,18 @@ class JinjaFormat:
 
     def render(self, chat: ChatInput) -> str:
         """The prompt text; raises RequestError for what the format or the template refuses."""
-        template, variables = self.prepare(chat)
+        common = self.common(chat)
         if chat.continue_final_message:
-            return _render_open_ended(template, variables)
-        return template.render(variables, chat.source)
+            return _render_open_ended(common.template, common.variables(chat.messages))
+        return common.render(chat.messages, chat.source)
 
     def prepare(self, chat: ChatInput) -> tuple[ChatTemplate, dict[str, Any]]:
         """The template and its variables; raises RequestError for what the format refuses."""
+        common = self.common(chat)
+        return common.template, common.variables(chat.messages)
+
+    def common(self, chat: ChatInput) -> Common:
+        """What conversations that share all but their messages have in common; RequestError for what is refused."""
         if chat.continue_final_message:
             check_wishes(chat.add_generation_prompt, True)
         kwargs = template_kwargs(self.default_kwargs, chat.chat_template_kwargs)
@@ -74,23 +79,15 @@ class JinjaFormat:
         if documents is not None:
             documents = _list_of_objects(documents, "documents")
         template = self.choose(chat.chat_template, tools is not None)
-        messages = conversation(chat.messages, self.format_of(template), self.model)
-        check_some(messages)
-        if not template.knows_developer:
-            for message in messages:
-                if message["role"] == "developer":
-                    messages = developer_as_system(messages)
-                    break
-        variables = {
+        around = {
             **self.special_tokens,
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": chat.add_generation_prompt,
-            "messages": messages,
         }
         if kwargs:
-            variables |= {name: value for name, value in kwargs.items() if name not in _NOT_VARIABLES}
-        return template, variables
+            around |= {name: value for name, value in kwargs.items() if name not in _NOT_VARIABLES}
+        return Common(template, around, self.format_of(template), self.model)
 
     def choose(self, name: str | None, with_tools: bool) -> ChatTemplate:
         """The template of that name, else the one for a conversation with or without tools."""
@@ -136,6 +133,47 @@ class JinjaFormat:
         other = copy(self)
         other.templates = {"default": template}
         return other
+
+
+class Common:
+    """A template and its variables but the messages; it may render many conversations."""
+
+    def __init__(
+        self, template: ChatTemplate, around: dict[str, Any], content_format: ContentFormat, model: str
+    ) -> None:
+        self.template = template
+        self._around = around
+        self._content_format = content_format
+        self._model = model
+        self._fast: FastRenderer | None = None
+        self._taken: dict[str, Any] | None = None  # by `_fast`
+
+    def variables(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """All that the template is rendered with; RequestError for messages that the format refuses."""
+        return {**self._around, "messages": self._conversation(messages)}
+
+    def render(self, messages: list[dict[str, Any]], source: bytes) -> str:
+        """The prompt text; RequestError. `source` is JSON that holds the client's part of the variables, or empty."""
+        shown = self._conversation(messages)
+        fast = self.template.fast
+        if fast is None or not source:
+            return self.template.render({**self._around, "messages": shown})
+        if fast is not self._fast:
+            self._fast, self._taken = fast, fast.take(self._around)
+        if self._taken is not None:
+            text = fast.render(self._taken, shown, source)
+            if text is not None:
+                return text
+        return self.template.render_exactly({**self._around, "messages": shown})
+
+    def _conversation(self, given: list[dict[str, Any]]) -> list[Message]:
+        messages = conversation(given, self._content_format, self._model)
+        check_some(messages)
+        if not self.template.knows_developer:
+            for message in messages:
+                if message["role"] == "developer":
+                    return developer_as_system(messages)
+        return messages
 
 
 def _list_of_objects(value: Any, name: str) -> list[Any]:

@@ -22,7 +22,7 @@ def rendered(client: Client, **body: Any) -> ChatInput:
     """What the prompt stage gets."""
     answer = client.chat(**body)
     assert answer.status == 200, answer.body
-    chat: ChatInput = client.pipeline.prompter.chats[-1]
+    chat: ChatInput = client.pipeline.prompter.asked[-1]
     return chat
 
 
@@ -177,7 +177,7 @@ class TestReusedIds:
         client.chat(kv_transfer_params={"prompt_token_ids": [5, 6], "do_remote_prefill": True})
         assert client.generation.prompts[0].token_ids == [5, 6]
         assert client.generation.sampling.extra_args == {"kv_transfer_params": {"do_remote_prefill": True}}
-        assert not client.pipeline.prompter.chats
+        assert not client.pipeline.prompter.asked
 
     def test_not_with_echo(self, client: Client) -> None:
         client.chat(kv_transfer_params={"prompt_token_ids": [5, 6]}, echo=True)

@@ -39,7 +39,7 @@ def test_conversation_wins(client: Client) -> None:
     tools = [{"function": {"name": "f"}}]
     body = {"prompt": "x", "messages": [{"role": "user", "content": "Hi"}], "tools": tools, "add_special_tokens": True}
     assert client.post("/tokenize", body).json["count"] == len("<user>Hi")
-    chat = client.pipeline.prompter.chats[-1]
+    chat = client.pipeline.prompter.asked[-1]
     assert chat.add_special_tokens
     assert chat.add_generation_prompt
     assert chat.tools[0]["function"]["name"] == "f"
@@ -57,7 +57,7 @@ def test_special_tokens_by_default(client: Client) -> None:
         client.post("/tokenize", {"prompt": "x", **body})
     client.post("/tokenize", {"messages": [{"role": "user", "content": "Hi"}]})
     assert asked == [True, False, True]
-    assert not client.pipeline.prompter.chats[-1].add_special_tokens
+    assert not client.pipeline.prompter.asked[-1].add_special_tokens
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_trusted_template() -> None:
     client = Client(settings=ApiConfig(trust_request_chat_template=True))
     body = {"messages": [{"role": "user", "content": "x"}], "chat_template": "t"}
     assert client.post("/tokenize", body).status == 200
-    assert client.pipeline.prompter.chats[-1].chat_template == "t"
+    assert client.pipeline.prompter.asked[-1].chat_template == "t"

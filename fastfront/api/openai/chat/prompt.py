@@ -9,7 +9,7 @@ import msgspec
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.chat.validate import wanted_tokens
 from fastfront.api.openai.tools import plain_tools
-from fastfront.api.state import Prompter, RenderState
+from fastfront.api.state import Chats, Prompter, RenderState
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput, Prompt
 
@@ -17,39 +17,20 @@ _REUSED = "kv_transfer_params.prompt_token_ids"
 
 
 class PromptPlan(msgspec.Struct):
-    """Prompts to be made of conversations, or of ids that are there already. `chat` lacks the messages."""
+    """Prompts to be made of conversations, or of ids that are there already."""
 
     prompter: Prompter
     limits: Any
-    chat: ChatInput
+    chats: Chats
     ids: list[int] | None = None
 
     def now(self, messages: list[dict[str, Any]], source: bytes) -> Prompt | None:
         """The prompt, or None where making it would hold the event loop; RequestError. `source` is the body's JSON."""
-        if self.ids is not None:
-            return self._of_ids(self.ids)
-        return self.prompter.chat_now(self._chat(messages, source), self.limits)
+        return self.chats.now(messages, source) if self.ids is None else self._of_ids(self.ids)
 
     async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
         """The prompt; RequestError."""
-        if self.ids is not None:
-            return self._of_ids(self.ids)
-        return await self.prompter.chat(self._chat(messages, source), self.limits)
-
-    def _chat(self, messages: list[dict[str, Any]], source: bytes) -> ChatInput:
-        chat = self.chat
-        return ChatInput(
-            messages,
-            chat.tools,
-            chat.documents,
-            chat.chat_template,
-            chat.chat_template_kwargs,
-            chat.add_generation_prompt,
-            chat.continue_final_message,
-            chat.add_special_tokens,
-            chat.safe_user_text,
-            source,
-        )
+        return await self.chats.made(messages, source) if self.ids is None else self._of_ids(self.ids)
 
     def _of_ids(self, ids: list[int]) -> Prompt:
         try:
@@ -81,7 +62,7 @@ def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
         body.add_special_tokens,
         body.safe_user_text,
     )
-    return PromptPlan(prompter, limits, chat, _reused_ids(body))
+    return PromptPlan(prompter, limits, prompter.chats(chat, limits), _reused_ids(body))
 
 
 def template_kwargs(body: ChatRequest) -> dict[str, Any]:
