@@ -32,8 +32,9 @@ from fastfront.parse.counting import Counting
 from fastfront.parse.plugin import load_plugin
 from fastfront.parse.prepare import Preparation
 from fastfront.parse.registry import Format, check_names, choose
+from fastfront.prompt.load import Model, PromptSettings, find_model, open_prompter
 from fastfront.prompt.mistral import AnyTokenizer
-from fastfront.prompt.prompter import Model, Prompter, PromptSettings, find_model, open_prompter
+from fastfront.prompt.prompter import Prompter
 from fastfront.text.vocab import build_vocab
 
 log = logging.getLogger(__name__)

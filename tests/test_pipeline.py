@@ -24,7 +24,7 @@ from fastfront.flow import EngineRequest, HttpRequest, Prompt
 from fastfront.parse.registry import Format, choose
 from fastfront.pipeline import CHOICES_A_TURN, Pipeline
 from fastfront.process import vocabulary
-from fastfront.prompt.prompter import PromptSettings, load_prompter
+from fastfront.prompt.load import PromptSettings, load_prompter
 from tests.api.fakes import QWEN, Answer, CharPrompter, FakeReply
 
 STOP, LENGTH, ERROR = 0, 1, 3

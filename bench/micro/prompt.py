@@ -17,7 +17,8 @@ from typing import Any
 from fastfront.flow import ChatInput
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.formats.jinja import JinjaFormat
-from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
+from fastfront.prompt.load import PromptSettings, load_prompter
+from fastfront.prompt.prompter import Prompter
 from fastfront.prompt.tokenizer import load_tokenizer
 
 ROUNDS = 7

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastfront.prompt.prompter import PromptSettings, load_prompter
+from fastfront.prompt.load import PromptSettings, load_prompter
 from tests.api.fakes import Client
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
+from fastfront.prompt.load import PromptSettings, load_prompter
+from fastfront.prompt.prompter import Prompter
 
 Load = Callable[..., Prompter]
 Oracle = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]

@@ -16,7 +16,7 @@ from fastfront.gguf_file import GgufFile, read_gguf
 from fastfront.prompt import gguf_model
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.gguf_tokenizer import WORDS, tokenizer_json
-from fastfront.prompt.prompter import PromptSettings, load_prompter
+from fastfront.prompt.load import PromptSettings, load_prompter
 from fastfront.prompt.tokenizer import load_tokenizer
 from tests.ggufs import byte_level_values, header_of, write_gguf
 

@@ -11,8 +11,8 @@ import pytest
 
 from fastfront.errors import ConfigError, RequestError, StartError
 from fastfront.fast import Vocab
+from fastfront.prompt.load import PromptSettings, load_prompter
 from fastfront.prompt.mistral import MistralTokenizer, load_mistral
-from fastfront.prompt.prompter import PromptSettings, load_prompter
 from fastfront.text.vocab import build_vocab
 
 mistral_common = pytest.importorskip("mistral_common")

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from fastfront.errors import ConfigError, RequestError, StartError
 from fastfront.flow import ChatInput, Prompt
 from fastfront.prompt.fast_template import FastTemplate
-from fastfront.prompt.prompter import Prompter, PromptSettings, find_model, load_prompter, open_prompter
+from fastfront.prompt.load import PromptSettings, find_model, load_prompter, open_prompter
+from fastfront.prompt.prompter import Prompter
 from fastfront.prompt.sandbox import TemplateSandbox
 
 USER = {"role": "user", "content": "hi"}
@@ -360,7 +361,7 @@ def test_deep_nesting_is_refused(load: Load) -> None:
 
 def test_loads_nothing_heavy(models: Path) -> None:
     code = (
-        "import sys; from fastfront.prompt.prompter import *; load_prompter(PromptSettings(sys.argv[1]));"
+        "import sys; from fastfront.prompt.load import *; load_prompter(PromptSettings(sys.argv[1]));"
         "print(*[m for m in ('torch', 'zmq', 'vllm', 'transformers', 'huggingface_hub', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, models / "smollm2"], check=True, capture_output=True, text=True)

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput, Prompt
 from fastfront.prompt.limits import UNLIMITED
+from fastfront.prompt.load import PromptSettings, load_prompter
 from fastfront.prompt.plain import control_tokens
-from fastfront.prompt.prompter import Prompter, PromptSettings, load_prompter
+from fastfront.prompt.prompter import Prompter
 from fastfront.prompt.tokenizer import Tokenizer
 
 Json = dict[str, Any]
