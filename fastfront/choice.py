@@ -1,6 +1,6 @@
 """One choice under way: owns a native stream, gives its request to an engine, makes events and an answer of its steps.
 
-Python runs here for a choice's first output and for its end, and for every output where events carry more than text or
+Python runs here for a choice's beginning and for its end, and for every output where events carry more than text or
 where a parser must read it. Everything else the stream does by itself.
 """
 
@@ -131,7 +131,7 @@ class OpenChoice:
             stop=compiled(text.stop) if text.stop else None,
             include_stop=text.include_stop_str_in_output,
             min_tokens=g.sampling.min_tokens,
-            keep_ids=(text.return_token_ids or self.counter is not None) and not self.steps,
+            keep_ids=details or text.return_token_ids or self.counter is not None,
             interval=g.stream_interval,
             steps=self.steps,
         )
@@ -170,6 +170,8 @@ class OpenChoice:
         if len(tail) > 1 and self.counter is not None:
             self.leaves_text = False  # each event says how much of the answer so far is reasoning
         self.stream.to_outbox(outbox, format.opening(self.index), format.head(self.index), tail, prompt_tokens)
+        if self.leaves_text:
+            self._leave_text()
 
     # --- what the engine link calls ---
 
@@ -182,14 +184,10 @@ class OpenChoice:
             self._gather(self.gathered, step, extras)
         if step.finish_reason >= 0:
             self._finish(step, extras)
-        elif self.steps and self.gathered is not None and self._is_due(self.gathered):
+        elif step.due and self.gathered is not None:
             self._tell(self.gathered)
             if self.leaves_text and self.read == self.stream.given:
                 self._leave_text()
-
-    def _is_due(self, gathered: Gathered) -> bool:
-        """Whether an event is to be written: the first at once, the next after so many tokens."""
-        return gathered.tokens == self.stream.tokens or gathered.tokens >= self.job.g.stream_interval
 
     def _gather(self, gathered: Gathered, step: Step, extras: Extras | None) -> None:
         rows = None

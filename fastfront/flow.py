@@ -138,9 +138,10 @@ class StretchParser(Parser, Protocol):
     """A parser that need not see every piece: it leaves stretches of plain text to the stream."""
 
     def stretch(self) -> tuple[TextEvent, Stretch] | None:
-        """The stretch of plain text that begins here, and the event, without text, that all of it makes.
+        """The stretch of plain text that begins here, be it at the very beginning, and the event that all of it makes.
 
-        None where each piece must be fed. What of the stretch's text does not go out is to be fed again.
+        The event has no text. None where each piece must be fed. What of the stretch's text does not go out is to be
+        fed again.
         """
 
 

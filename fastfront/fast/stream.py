@@ -29,7 +29,8 @@ class Step(NamedTuple):
     `text` is, of a finished stream, what was not delivered yet. `finish_reason` is the wire's number or -1. With
     `engine_done` false a stop string ended the stream here and the engine must be told. `raw` is the output as msgpack
     where it has fields that are seldom there. Of a stream with `steps`, `text` is what became certain and was not
-    delivered yet, and `token_ids` are the ids since the last step, without those behind a stop string.
+    delivered yet, `token_ids` are the ids since the last step where they are kept, without those behind a stop string,
+    and an event is `due`, or else such fields are all that it is for.
     """
 
     stream: Stream
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     engine_done: bool
     raw: bytes | None
     token_ids: Sequence[int] = ()
+    due: bool = False
 
 
 class StepOwner(Protocol):
@@ -70,7 +72,8 @@ class Stream:
     `prompt` are the ids before the answer (the last few are enough). No stop string matches within the first
     `min_tokens` tokens. After the first, events wait until `interval` tokens are there. With `steps` the stream writes
     nothing but the opening and the events of stretches: instead it gives a Step where it would write an event, also for
-    tokens without text, and for every `raw`. `given` is how many it gave.
+    tokens without text, and for every `raw`. `given` is how many it gave. With `keep_ids` the ids are kept, for the
+    steps or, without them, for `token_ids`.
     """
 
     def __init__(
@@ -100,7 +103,6 @@ class Stream:
         self._min_tokens = min_tokens
         self._interval = interval
         self._steps = steps
-        self._step_ids: list[int] = []
         self._outbox: Outbox | None = None
         self._opening = b""
         self._head: bytes | None = b""
@@ -128,8 +130,9 @@ class Stream:
         """
         if self._held is not None:
             raise ValueError("the stretch before is not over")
-        if not stretch.trail.isascii():
-            raise ValueError(f"a trail has only ASCII characters, not {stretch.trail!r}")
+        for edge in (stretch.trail, stretch.lead, stretch.blank):
+            if not edge.isascii():
+                raise ValueError(f"the edges of a stretch are ASCII characters, not {edge!r}")
         if frame is None:
             self._head = None
         else:
@@ -160,10 +163,10 @@ class Stream:
             self._opening = b""
         matched = self._decode(ids, hide_last=finish == STOP and not self._include_stop)
         if matched is not None:
-            return self._step(STOP, matched, finish >= 0, raw)
+            return self._step(STOP, matched, finish >= 0, raw, True)
         if finish >= 0:
             self._end_text()
-            return self._step(finish, stop_reason, True, raw)
+            return self._step(finish, stop_reason, True, raw, True)
         due = self._is_due()
         if self._held is not None and not self._held.feed(self._take_text()):
             self._end_stretch()
@@ -176,7 +179,7 @@ class Stream:
                 self._told = self.tokens
             elif raw is None:
                 return None
-            return self._step(-1, None, False, raw)
+            return self._step(-1, None, False, raw, due)
         if due and self._outbox is not None:
             self._write_event(self._outbox, self._take_text())
         return self._bare_step(raw)
@@ -191,8 +194,6 @@ class Stream:
             self.tokens += 1
             if self.token_ids is not None:
                 self.token_ids.append(token_id)
-            if self._steps:
-                self._step_ids.append(token_id)
             if hide_last and at == last:
                 break
             text = self._decoder.feed((token_id,))
@@ -214,12 +215,16 @@ class Stream:
         if text:
             self._text.append(text)
 
-    def _step(self, finish: int, stop_reason: int | str | None, engine_done: bool, raw: bytes | None) -> Step:
+    def _step(
+        self, finish: int, stop_reason: int | str | None, engine_done: bool, raw: bytes | None, due: bool
+    ) -> Step:
         if self._held is not None:
             self._end_stretch()
         self.given += 1
-        ids, self._step_ids = self._step_ids, []
-        return Step(self, self._take_text(), finish, stop_reason, engine_done, raw, ids)
+        ids: Sequence[int] = ()
+        if self._steps and self.token_ids is not None:
+            ids, self.token_ids = self.token_ids, []
+        return Step(self, self._take_text(), finish, stop_reason, engine_done, raw, ids, due)
 
     def _bare_step(self, raw: bytes | None) -> Step | None:
         """For fields that are seldom there, of an output whose text has its own way."""

@@ -29,7 +29,8 @@ from fastfront.fast.sse_native cimport Outbox, append_escaped
 
 cdef extern from "stretch.hpp" namespace "fastfront" nogil:
     cdef cppclass CStretch "fastfront::Stretch":
-        CStretch(const CPatterns* markers, string_view trail, cbool once, CNest* nest) except +
+        CStretch(const CPatterns* markers, string_view trail, cbool once, CNest* nest, string_view lead,
+                 string_view blank) except +
         cbool feed(string_view piece) except +
         string_view certain()
         void taken(size_t size)
@@ -71,7 +72,6 @@ cdef class Stream:
     cdef vector[int64_t] ids
     cdef Py_ssize_t interval
     cdef bint steps
-    cdef vector[int64_t] step_ids
     cdef Py_ssize_t told  # tokens at the last event, or at the last step that was due
 
     cdef Outbox outbox
@@ -91,6 +91,7 @@ cdef class Stream:
     cdef Patterns markers
     cdef Nest nest
     cdef bint quoted
+    cdef object began
 
     def __cinit__(self, owner, Vocab vocab not None, *, bint skip_special=True, prompt=(), Patterns stop=None,
                   bint include_stop=False, Py_ssize_t min_tokens=0, bint keep_ids=False, Py_ssize_t interval=1,
@@ -128,25 +129,26 @@ cdef class Stream:
         self.prompt_tokens = prompt_tokens
 
     def begin_stretch(self, stretch not None, frame):
-        cdef bytes begin, trail
+        cdef bytes begin = stretch.begin.encode()
+        cdef bytes trail = edge(stretch.trail)
+        cdef bytes lead = edge(stretch.lead)
+        cdef bytes blank = edge(stretch.blank)
         cdef const CPatterns* markers = NULL
         cdef CNest* nest = NULL
         if self.stretch is not NULL:
             raise ValueError("the stretch before is not over")
-        if not stretch.trail.isascii():
-            raise ValueError(f"a trail has only ASCII characters, not {stretch.trail!r}")
         if frame is None:
             self.shown = False
         else:
             self.frame(frame[0], frame[1])
-        begin, trail = stretch.begin.encode(), stretch.trail.encode()
         self.markers, self.nest, self.quoted = stretch.markers, stretch.nest, stretch.quoted
+        self.began = stretch.began
         if self.markers is not None:
             markers = self.markers.compiled
         if self.nest is not None:
             nest = self.nest.nest
-        self.stretch = new CStretch(markers, string_view(<const char*> trail, len(trail)), stretch.once, nest)
-        self.stretch.feed(string_view(<const char*> begin, len(begin)))
+        self.stretch = new CStretch(markers, view(trail), stretch.once, nest, view(lead), view(blank))
+        self.stretch.feed(view(begin))
 
     cdef int frame(self, bytes head, tail) except -1:
         if len(tail) not in (1, 3):
@@ -177,24 +179,24 @@ cdef class Stream:
             self.opening = None
         matched = self.decode(output, finish == STOP and not self.include_stop)
         if matched >= 0:
-            return self.step(STOP, self.stop.patterns[matched], finish >= 0, output)
+            return self.step(STOP, self.stop.patterns[matched], finish >= 0, output, True)
         if finish >= 0:
             self.held = 0
             self.decoder.finish(self.text)
-            return self.step(finish, stop_reason(output), True, output)
+            return self.step(finish, stop_reason(output), True, output, True)
         due = self.is_due()
         if self.stretch is not NULL and not self.feed_stretch():
             self.end_stretch()
         if self.stretch is not NULL:
             if due and self.outbox is not None:
-                self.stretch.taken(self.write_event(self.stretch.certain()))
+                self.write_stretch()
             return self.bare_step(output)
         if self.steps:
             if due:
                 self.told = self.tokens
             elif output.raw.empty():
                 return None
-            return self.step(-1, None, False, output)
+            return self.step(-1, None, False, output, due)
         if due and self.outbox is not None:
             self.text.erase(0, self.write_event(string_view(self.text.data(), self.text.size() - self.held)))
         return self.bare_step(output)
@@ -213,8 +215,6 @@ cdef class Stream:
             self.tokens += 1
             if self.keep_ids:
                 self.ids.push_back(token_id)
-            if self.steps:
-                self.step_ids.push_back(token_id)
             if hide_last and at == count - 1:
                 break
             before = self.text.size()
@@ -233,13 +233,15 @@ cdef class Stream:
             self.held = self.scanner.held()
         return -1
 
-    cdef object step(self, int finish, stop_reason, bint engine_done, COutput& output):
+    cdef object step(self, int finish, stop_reason, bint engine_done, COutput& output, bint due):
         if self.stretch is not NULL:
             self.end_stretch()
         self.given += 1
-        ids = list(self.step_ids) if self.steps else ()
-        self.step_ids.clear()
-        return Step(self, self.take_text(), finish, stop_reason, engine_done, raw_bytes(output.raw), ids)
+        ids = ()
+        if self.steps and self.keep_ids:
+            ids = list(self.ids)
+            self.ids.clear()
+        return Step(self, self.take_text(), finish, stop_reason, engine_done, raw_bytes(output.raw), ids, due)
 
     cdef object bare_step(self, COutput& output):
         """For fields that are seldom there, of an output whose text has its own way."""
@@ -262,11 +264,20 @@ cdef class Stream:
         self.text.erase(0, ready)
         return goes_on
 
+    cdef int write_stretch(self) except -1:
+        cdef size_t size = self.write_event(self.stretch.certain())
+        self.stretch.taken(size)
+        if size > 0 and self.began is not None:
+            self.began()
+            self.began = None
+        return 0
+
     cdef int end_stretch(self) except -1:
         self.text.insert(0, self.stretch.end())
         del self.stretch
         self.stretch = NULL
         self.quoted = False
+        self.began = None
         return 0
 
     cdef Py_ssize_t write_event(self, string_view text) except -1:
@@ -293,6 +304,16 @@ cdef class Stream:
             body.append(self.after_completion)
         self.outbox.grown()
         return text.size()
+
+
+cdef bytes edge(str characters):
+    if not characters.isascii():
+        raise ValueError(f"the edges of a stretch are ASCII characters, not {characters!r}")
+    return characters.encode()
+
+
+cdef string_view view(bytes data) noexcept:
+    return string_view(<const char*> data, len(data))
 
 
 cdef bint is_array(string_view message) noexcept:
@@ -341,16 +362,16 @@ cdef class Router:
 
     def close(self, str request_id not None):
         cdef bytes data = request_id.encode()
-        self.forget(string_view(<const char*> data, len(data)))
+        self.forget(view(data))
 
     def streams(self):
         return [stream for stream in self.slots if stream is not None]
 
     def feed(self, bytes message not None, double now):
-        return self.feed_one(string_view(<const char*> message, len(message)), now, True)
+        return self.feed_one(view(message), now, True)
 
     def feed_read(self, bytes data not None, size_t at, double now):
-        cdef string_view whole = string_view(<const char*> data, len(data))
+        cdef string_view whole = view(data)
         cdef COptionalView message
         cdef size_t end = at
         parsed = None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 WHITE = " \t\r\n\f\v"
+#: What of ASCII `str.strip` takes for white space.
+BLANK = WHITE + "\x1c\x1d\x1e\x1f"
 
 
 class Edge:
@@ -47,8 +49,14 @@ class Edge:
         """Whether nothing more is dropped at the beginning."""
         return not self._fresh or not self.lead
 
+    def begin(self) -> None:
+        """The text has begun."""
+        self._fresh = False
+
     def let_go(self) -> str:
         """What was held back; it is forgotten, and the text goes on."""
+        if not self._held:
+            return ""
         held = "".join(self._held)
         self._held = []
         return held
@@ -77,12 +85,18 @@ class Blank:
             self._held = []
         return text
 
-    def held(self) -> str:
-        """What was held back; a new text begins."""
+    def let_go(self) -> str:
+        """What was held back; it is forgotten, and the text goes on."""
+        if not self._held:
+            return ""
         held = "".join(self._held)
         self._held = []
-        self.is_blank = True
         return held
+
+    def held(self) -> str:
+        """What was held back; a new text begins."""
+        self.is_blank = True
+        return self.let_go()
 
 
 class Prefix:

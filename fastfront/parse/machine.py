@@ -5,7 +5,7 @@ From a marker that may open a call until the call's first argument all text is k
 is text of the state where it began, so nothing is lost. White space: the content before, between and after calls is
 dropped if it is nothing else; other content keeps all of it. For the edges of reasoning the table has a rule.
 
-Once a state's text has begun it may go by: from there to the next marker it needs no machine (`stretch`).
+Text that is an event as it is may go by: up to the next marker it needs no machine (`stretch`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,36 @@ from typing import Any
 from fastfront import fast
 from fastfront.flow import CallArguments, CallEnd, CallStart, Content, Event, Reasoning, TextEvent
 from fastfront.parse.arguments import Writer
-from fastfront.parse.edges import WHITE, Blank, Edge, Prefix
+from fastfront.parse.edges import BLANK, WHITE, Blank, Edge, Prefix
 from fastfront.parse.schema import Schemas
 from fastfront.parse.tables import CONTENT, REASONING, Field, Reader, Table, Think, blank
 
 _NO_THINK = Think()
+_CONTENT, _REASONING = Content(""), Reasoning("")
 
 
 class Machine:
     """One answer. `tools` are the request's; `in_reasoning`: what the prompt or the request says, None for neither."""
+
+    #: The marker that is being acted on.
+    marker = ""
+    #: How many calls have begun.
+    calls = 0
+    #: Whether any text was, or may have been, reasoning.
+    has_reasoned = False
+    #: What reads the current state's text, if more than markers must.
+    reader: Reader | None = None
+    # An attempt: all text since the marker that opened it, and where that was.
+    _raw: list[str] | None = None
+    _lost = 0
+    _origin = CONTENT
+    _pending: tuple[str, str | None] | None = None
+    _in_reasoning = False
+    _open = False
+    _said = False
+    # These two drop nothing and so hold nothing: all answers share them.
+    _prefix = Prefix("")
+    _content_edge = Edge()
 
     def __init__(
         self,
@@ -35,35 +56,15 @@ class Machine:
     ) -> None:
         self.table = table
         self._tools = tools
-        #: The marker that is being acted on.
-        self.marker = ""
-        #: How many calls have begun.
-        self.calls = 0
-        #: Whether any text was, or may have been, reasoning.
-        self.has_reasoned = False
-        #: Goes before the next text of a field.
-        self.separators = {Field.CONTENT: "", Field.REASONING: ""}
-        #: The fields that have text.
-        self.told: set[Field] = set()
-        think = table.think or _NO_THINK
-        self._think = think
+        #: Of the kinds of text that were told: what goes before the next of it.
+        self.before: dict[type[Content | Reasoning], str] = {}
+        self._think = think = table.think or _NO_THINK
         self._events: list[Event] = []
-        self._scanners: dict[str, fast.Scanner] = {}
         self._reasoning_edge = Edge(think.lead, think.trail)
-        self._prefix = Prefix(think.prefix)
-        self._content_edge = Edge()
         self._blank = Blank()
         self._held: list[str] = []
-        # An attempt: all text since the marker that opened it, and where that was.
-        self._raw: list[str] | None = None
-        self._lost = 0
-        self._origin = CONTENT
-        self._pending: tuple[str, str | None] | None = None
-        self._in_reasoning = False
-        self._open = False
-        self._said = False
-        #: What reads the current state's text, if more than markers must.
-        self.reader: Reader | None = None
+        if think.prefix:
+            self._prefix = Prefix(think.prefix)
         if think.prepended:
             self._content(think.prepended)
         if in_reasoning is None:
@@ -104,9 +105,9 @@ class Machine:
         elif self.reader is not None or self._raw is not None:
             self.give_back()
         if self._in_reasoning:
-            self._event(Reasoning(self._prefix.held() + self._reasoning_edge.held()))
+            self._tell(Reasoning, self._prefix.held() + self._reasoning_edge.held())
         if not self.calls:
-            self._event(Content(self._blank.held()))
+            self._tell(Content, self._blank.held())
         events, self._events = self._events, []
         return events
 
@@ -116,29 +117,47 @@ class Machine:
         None where each piece must be fed. What is held is the stretch's beginning and is forgotten: what of the text
         does not go out is to be fed again.
         """
-        if self._raw is not None or self._pending is not None:
+        if self._raw is not None or self._pending is not None or self._events:
             return None
-        arguments = CallArguments(self.calls - 1, "")
         if self.reader is not None:
             nest = self.reader.nest if self._scanner is None else None
-            return (arguments, fast.Stretch(nest=nest)) if nest is not None else None
+            return (CallArguments(self.calls - 1, ""), fast.Stretch(nest=nest)) if nest is not None else None
         field = self._state.field
-        if field is Field.CONTENT and not self._blank.is_blank and not self.separators[field]:
-            return self._stretch(Content(""), self._content_edge)
-        if field is Field.REASONING and self._prefix.is_past and field in self.told and not self.separators[field]:
-            return self._stretch(Reasoning(""), self._reasoning_edge)
+        if field is Field.CONTENT and not self.before.get(Content):
+            return _CONTENT, self._text_stretch(self._content_edge, self._blank)
+        if field is Field.REASONING and self._prefix.is_past and not self.before.get(Reasoning):
+            return _REASONING, self._text_stretch(self._reasoning_edge)
         if field is Field.ARGUMENTS and self._said:
-            return self._stretch(arguments, self._arguments_edge)
-        if field is Field.VALUE and self.writer.streams:
-            return self._stretch(arguments, self.writer.edge, quoted=True)
-        return None
-
-    def _stretch(self, event: TextEvent, edge: Edge, quoted: bool = False) -> tuple[TextEvent, fast.Stretch] | None:
-        if not edge.is_past:
+            edge, quoted = self._arguments_edge, False
+        elif field is Field.VALUE and self.writer.streams and self.writer.edge.is_past:
+            edge, quoted = self.writer.edge, True
+        else:
             return None
-        begin = edge.let_go() + (self._scanner.finish() if self._scanner is not None else "")
-        markers = self.table.patterns.get(self._name)
-        return event, fast.Stretch(begin, markers, edge.trail, edge.once, quoted=quoted)
+        begin = edge.let_go() + self._scanned()
+        stretch = fast.Stretch(begin, self._patterns, edge.trail, edge.once, quoted=quoted)
+        return CallArguments(self.calls - 1, ""), stretch
+
+    def _text_stretch(self, edge: Edge, blank: Blank | None = None) -> fast.Stretch:
+        """Of content or reasoning: it may be the beginning of that, with all that is dropped or held there."""
+        begin, white = edge.let_go() + self._scanned(), ""
+        if blank is not None and blank.is_blank:
+            begin, white = blank.let_go() + begin, BLANK
+        lead = "" if edge.is_past else edge.lead
+        return fast.Stretch(begin, self._patterns, edge.trail, lead=lead, blank=white, began=self._stretch_began)
+
+    def _stretch_began(self) -> None:
+        """Some of the stretch's text has gone out."""
+        if self._in_reasoning:
+            self.before[Reasoning] = ""
+            self._reasoning_edge.begin()
+        else:
+            self.before[Content] = ""
+            self._content_edge.begin()
+            self._blank.is_blank = False
+
+    def _scanned(self) -> str:
+        """What the scanner holds; it is forgotten."""
+        return self._scanner.finish() if self._scanner is not None else ""
 
     def _is_cut_end(self, held: str) -> bool:
         """Whether the text that the scanner held is of a marker that would have told nothing."""
@@ -170,7 +189,7 @@ class Machine:
         if not self._in_reasoning:
             return
         self._in_reasoning = False
-        self._event(Reasoning(self._prefix.held()))
+        self._tell(Reasoning, self._prefix.held())
         self._reasoning_edge.held()
         self._content_edge = Edge(self._think.after)
 
@@ -204,7 +223,7 @@ class Machine:
         self._open = True
         index = self.calls
         self.calls += 1
-        self._event(CallStart(index, call_id or self.table.make_id(), name))
+        self._events.append(CallStart(index, call_id or self.table.make_id(), name))
 
     def arguments_text(self, text: str) -> None:
         """A piece of the open or pending call's arguments."""
@@ -213,7 +232,11 @@ class Machine:
         if self._pending is not None:
             self.start_call(*self._pending)
         self._said = True
-        self._event(CallArguments(self.calls - 1, text))
+        last = self._events[-1] if self._events else None
+        if isinstance(last, CallArguments) and last.index == self.calls - 1:
+            self._events[-1] = CallArguments(last.index, last.text + text)
+        else:
+            self._events.append(CallArguments(self.calls - 1, text))
 
     def end_call(self) -> None:
         """The open or pending call is complete; without any arguments they are `{}`."""
@@ -222,8 +245,8 @@ class Machine:
         if self._open:
             self._open = False
             if not self._said:
-                self._event(CallArguments(self.calls - 1, "{}"))
-            self._event(CallEnd(self.calls - 1))
+                self._events.append(CallArguments(self.calls - 1, "{}"))
+            self._events.append(CallEnd(self.calls - 1))
             self.drop_blank()
 
     def give_back(self) -> str:
@@ -247,18 +270,18 @@ class Machine:
 
     def _run(self, text: str) -> None:
         while text:
-            scanner, markers = self._scanner, self._markers
+            scanner = self._scanner
             if scanner is None:
-                certain, found, rest = text, -1, ""
-            else:
-                certain, found, rest = scanner.feed(text)
+                text = self._flow(text) or ""
+                continue
+            certain, found, rest = scanner.feed(text)
+            marker = scanner.patterns.patterns[found] if found >= 0 else ""
             left = self._flow(certain) if certain else None
             if left is not None:
                 # The state was left in the middle of `certain`: all behind that point belongs to the next one.
-                behind = markers[found] + rest if found >= 0 else scanner.finish() if scanner is not None else ""
-                text = left + behind
-            elif found >= 0:
-                text = self._mark(markers[found]) + rest
+                text = left + (marker + rest if marker else scanner.finish())
+            elif marker:
+                text = self._mark(marker) + rest
             else:
                 return
 
@@ -288,13 +311,8 @@ class Machine:
         state = self.table.states[name]
         self._name = name
         self._state = state
-        self._markers = state.markers
-        self._scanner: fast.Scanner | None = None
-        if state.on:
-            scanner = self._scanners.get(name)
-            if scanner is None:
-                scanner = self._scanners[name] = fast.Scanner(self.table.patterns[name])
-            self._scanner = scanner
+        self._patterns = patterns = self.table.patterns.get(name)
+        self._scanner = fast.Scanner(patterns) if patterns is not None else None
         if state.opens and self._raw is None:
             self._origin = state.failed
             self._lost = 0
@@ -354,27 +372,19 @@ class Machine:
         return next(at for at in range(len(text)) if not valid(held + text[: at + 1]))
 
     def _content(self, text: str) -> None:
-        self._event(Content(self._blank.feed(self._content_edge.feed(text))))
+        self._tell(Content, self._blank.feed(self._content_edge.feed(text)))
 
     def _reasoning(self, text: str) -> None:
-        self._event(Reasoning(self._reasoning_edge.feed(self._prefix.feed(text))))
+        self._tell(Reasoning, self._reasoning_edge.feed(self._prefix.feed(text)))
 
-    def _event(self, event: Event) -> None:
-        """Adds an event, to the one before it if both are of one text."""
-        if isinstance(event, (Reasoning, Content)):
-            if not event.text:
-                return
-            field = Field.CONTENT if isinstance(event, Content) else Field.REASONING
-            if self.separators[field]:
-                event = type(event)(self.separators[field] + event.text)
-                self.separators[field] = ""
-            self.told.add(field)
+    def _tell(self, kind: type[Content | Reasoning], text: str) -> None:
+        """Text of the answer or of its reasoning; an event of this kind that is there already goes on with it."""
+        if not text:
+            return
+        text = self.before.get(kind, "") + text
+        self.before[kind] = ""
         last = self._events[-1] if self._events else None
-        if isinstance(event, Content) and isinstance(last, Content):
-            self._events[-1] = Content(last.text + event.text)
-        elif isinstance(event, Reasoning) and isinstance(last, Reasoning):
-            self._events[-1] = Reasoning(last.text + event.text)
-        elif isinstance(event, CallArguments) and isinstance(last, CallArguments) and last.index == event.index:
-            self._events[-1] = CallArguments(event.index, last.text + event.text)
+        if isinstance(last, kind):
+            self._events[-1] = kind(last.text + text)
         else:
-            self._events.append(event)
+            self._events.append(kind(text))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fastfront.parse.edges import WHITE
 from fastfront.parse.tables import Think
 from fastfront.parse.tool.sections import K3_CONTENT
@@ -99,9 +101,10 @@ _TURNS = (
     "]~b]",
     "[/INST]",
 )
+_TURN = re.compile("|".join(map(re.escape, _TURNS)))
 
 #: Where the mark of the last turn is looked for first (characters).
-_NEAR = 256
+_NEAR = 64
 
 
 def reasoning_state(prompt: str, think: Think, thinking: bool | None = None) -> bool | None:
@@ -114,8 +117,7 @@ def reasoning_state(prompt: str, think: Think, thinking: bool | None = None) -> 
         prompt = near
     else:
         turn = _last_turn(prompt)
-    start = max((prompt.rfind(mark, turn) for mark in think.start), default=-1)
-    end = max((prompt.rfind(mark, turn) for mark in think.end), default=-1)
+    start, end = _last(prompt, turn, think.start), _last(prompt, turn, think.end)
     if start > end and (turn or not _after(prompt, start, think.start)):
         return True
     if end >= 0 and (turn or not _after(prompt, end, think.end)):
@@ -130,10 +132,17 @@ def reasoning_state(prompt: str, think: Think, thinking: bool | None = None) -> 
 def _last_turn(prompt: str) -> int:
     """Where the text of the prompt's last turn begins, 0 if it opens none."""
     turn = 0
-    for mark in _TURNS:
-        at = prompt.rfind(mark, turn)
-        turn = at + len(mark) if at >= 0 else turn
+    for mark in _TURN.finditer(prompt):
+        turn = mark.end()
     return turn
+
+
+def _last(prompt: str, turn: int, markers: tuple[str, ...]) -> int:
+    """Where the last of the markers begins that are in the turn, -1 if there is none."""
+    at = -1
+    for mark in markers:
+        at = max(at, prompt.rfind(mark, turn))
+    return at
 
 
 def _after(prompt: str, at: int, markers: tuple[str, ...]) -> str:

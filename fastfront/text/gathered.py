@@ -13,25 +13,24 @@ class Gathered:
     """Text, ids and log-probabilities of a choice after the ids `prompt`; those that `sampling` asks for, else None."""
 
     def __init__(self, table: TokenTable, sampling: SamplingParams, prompt: Sequence[int]) -> None:
-        self.tokens = 0  # not taken yet
         self.prompt_logprobs: list[Position] | None = None
         self.wants_logprobs = wants_logprobs(sampling)
         self._prompt = prompt
         self._text: list[str] = []
         self._ids: list[int] = []
         self._logprobs: list[Position] = []
-        self._positions = Positions(table, _top(sampling), prompt if self.wants_logprobs else ())
-        self._of_prompt = Positions(table, sampling.prompt_logprobs or 0)
+        if self.wants_logprobs:
+            self._positions = Positions(table, _top(sampling), prompt)
         if sampling.prompt_logprobs is not None:
+            self._of_prompt = Positions(table, sampling.prompt_logprobs)
             self.prompt_logprobs = self._of_prompt.add(prompt[:1], None)
 
     def __bool__(self) -> bool:
         """Whether there is anything to take."""
-        return self.tokens > 0 or any(self._text)
+        return bool(self._ids) or any(self._text)
 
     def add(self, step: Step, rows: LogprobRows | None) -> None:
         """Takes a step and the log-probabilities of its tokens."""
-        self.tokens += len(step.token_ids)
         self._text.append(step.text)
         self._ids += step.token_ids
         if self.wants_logprobs:
@@ -46,7 +45,7 @@ class Gathered:
     def take(self) -> tuple[str, list[int], list[Position] | None]:
         """Text, ids and log-probabilities since the last time."""
         taken = "".join(self._text), self._ids, self._logprobs if self.wants_logprobs else None
-        self.tokens, self._text, self._ids, self._logprobs = 0, [], [], []
+        self._text, self._ids, self._logprobs = [], [], []
         return taken
 
     def take_prompt(self) -> list[Position] | None:

@@ -352,7 +352,7 @@ def test_tails_have_one_or_three_pieces(fast: SimpleNamespace) -> None:
 def stepped(fast: SimpleNamespace, steps: list[list[int]], finish: int, **options: Any) -> tuple[list[Any], Any]:
     """The Steps of a stream that gives one for each output, and the stream."""
     router = fast.Router()
-    stream = fast.Stream(Owner(), fast.Vocab(ABC, special=[0]), steps=True, **options)
+    stream = fast.Stream(Owner(), fast.Vocab(ABC, special=[0]), steps=True, **{"keep_ids": True, **options})
     request_id = router.open(stream, "r")
     got: list[Any] = []
     for n, ids in enumerate(steps):
@@ -372,6 +372,13 @@ def test_steps(fast: SimpleNamespace) -> None:
         ("B\ufffdC", [67], LENGTH),
     ]
     assert [step.engine_done for step in got] == [False] * 4 + [True]
+    assert all(step.due for step in got)
+
+
+def test_steps_have_no_ids_that_nobody_wants(fast: SimpleNamespace) -> None:
+    got, stream = stepped(fast, [[65], [66]], LENGTH, keep_ids=False)
+    assert [(step.text, list(step.token_ids)) for step in got] == [("A", []), ("B", [])]
+    assert stream.tokens == 2
 
 
 def test_steps_end_at_a_stop_string(fast: SimpleNamespace) -> None:
@@ -396,14 +403,14 @@ def test_steps_write_the_opening_and_no_event(fast: SimpleNamespace) -> None:
 
 def test_steps_keep_to_the_interval_but_for_rare_fields(fast: SimpleNamespace) -> None:
     router = fast.Router()
-    stream = fast.Stream(Owner(), fast.Vocab(ABC), steps=True, interval=3)
+    stream = fast.Stream(Owner(), fast.Vocab(ABC), steps=True, interval=3, keep_ids=True)
     request_id = router.open(stream, "r")
     rare: list[Any] = [[], None, None, None, None, None, None, None, None, {"num_cached_tokens": 16}]
     counts = []
     for n in range(8):
         row = [request_id, [65 + n], *rare[1:]] if n == 4 else output(request_id, [65 + n])
-        counts += [(n, step.text, len(step.token_ids)) for step in feed(router, row).steps]
-    assert counts == [(0, "A", 1), (3, "BCD", 3), (4, "E", 1), (6, "FG", 2)]
+        counts += [(n, step.text, len(step.token_ids), step.due) for step in feed(router, row).steps]
+    assert counts == [(0, "A", 1, True), (3, "BCD", 3, True), (4, "E", 1, False), (6, "FG", 2, True)]
     (step,) = feed(router, output(request_id, [], LENGTH)).steps
     assert (step.text, list(step.token_ids)) == ("H", [72])
 

@@ -18,7 +18,7 @@ class Run:
 
     def __init__(self, fast: SimpleNamespace, stretch: Any, frame: Any = FRAME, **options: Any) -> None:
         self.flusher, self.owner, self.router = fast.Flusher(), OutboxOwner(), fast.Router()
-        self.stream = fast.Stream(Owner(), fast.Vocab(ABC, special=[0]), steps=True, **options)
+        self.stream = fast.Stream(Owner(), fast.Vocab(ABC, special=[0]), steps=True, keep_ids=True, **options)
         outbox = fast.Outbox(self.flusher, self.owner, -1, 1 << 20, False)
         self.stream.to_outbox(outbox, b"<open>", b"", [b""], 10)
         self.id = self.router.open(self.stream, "r")
@@ -73,6 +73,36 @@ def test_a_trail_is_held_back(fast: SimpleNamespace, once: bool, written: bytes,
     run = Run(fast, fast.Stretch(trail="\n ", once=once))
     assert run("a\n\n") == (written, [])
     assert run("", LENGTH) == (b"", [(rest, LENGTH)])
+
+
+def test_a_lead_is_dropped_and_a_blank_beginning_held_back(fast: SimpleNamespace) -> None:
+    began: list[bytes] = []
+    stretch = fast.Stretch(markers=fast.Patterns(["<t>"]), lead="\n", blank="\n ", began=lambda: began.append(b""))
+    run = Run(fast, stretch)
+    assert [run(text) for text in ("\n", "\n \n", "<")] == [(b"", [])] * 3
+    assert not began
+    assert run("\na\n") == (b"( \\n<\\na\\n)", [])
+    assert len(began) == 1
+    assert run("\n ") == (b"(\\n )", [])  # only the beginning is held back
+    assert run("<t>") == (b"", [("<t>", -1)])
+    assert len(began) == 1
+
+
+@pytest.mark.parametrize("end", ["<t>", ""])
+def test_a_beginning_that_stays_blank_is_handed_back(fast: SimpleNamespace, end: str) -> None:
+    def began() -> None:
+        raise AssertionError("nothing has gone out")
+
+    run = Run(fast, fast.Stretch("\n", fast.Patterns(["<t>"]), lead="\n", blank="\n ", began=began))
+    assert [run(text) for text in ("\n", "  ", "\n")] == [(b"", [])] * 3
+    assert run(end, None if end else LENGTH) == (b"", [("  \n" + end, -1 if end else LENGTH)])
+
+
+@pytest.mark.parametrize("rest", ["\xa0a", "é<", "éb"])
+def test_what_may_be_white_space_ends_a_blank_beginning(fast: SimpleNamespace, rest: str) -> None:
+    run = Run(fast, fast.Stretch(markers=fast.Patterns(["<t>", "éa"]), lead="\n", blank="\n "))
+    assert run("\n ") == (b"", [])
+    assert run(rest) == (b"", [(" " + rest, -1)])
 
 
 def test_the_end_hands_back_what_is_held(fast: SimpleNamespace) -> None:
@@ -147,7 +177,8 @@ def test_rare_fields_do_not_end_a_stretch(fast: SimpleNamespace) -> None:
 def test_what_a_stretch_must_be(fast: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="not over"):
         Run(fast, fast.Stretch()).stream.begin_stretch(fast.Stretch(), FRAME)
-    with pytest.raises(ValueError, match="ASCII"):
-        Run(fast, fast.Stretch(trail="é"))
+    for edge in ("trail", "lead", "blank"):
+        with pytest.raises(ValueError, match="ASCII"):
+            Run(fast, fast.Stretch(**{edge: "é"}))
     with pytest.raises(ValueError, match="1 or 3"):
         Run(fast, fast.Stretch(), (b"", (b"", b"")))

@@ -44,6 +44,7 @@ class Answer:
         self.outbox = fast.Outbox(self.flusher, self.owner, -1, 1 << 20, False)
         self.stream = fast.Stream(self, fast.Vocab(ABC), steps=True, **options)
         self.stream.to_outbox(self.outbox, b"", b"", (b"",), 1)
+        self.leave_text()
 
     def run(self, parts: Sequence[Sequence[int]], finish: int) -> Joined:
         """Plays the parts, each one output, and ends."""
@@ -64,7 +65,11 @@ class Answer:
         if step.finish_reason >= 0:
             self.events += self.machine.finish()
             return
-        begun = self.machine.stretch() if self.read == self.stream.given else None
+        if self.read == self.stream.given:
+            self.leave_text()
+
+    def leave_text(self) -> None:
+        begun = self.machine.stretch()
         if begun is not None:
             event, stretch = begun
             index = event.index if isinstance(event, CallArguments) else -1
@@ -184,6 +189,14 @@ def test_common_formats_need_no_python_for_text(fast: SimpleNamespace, name: str
     assert answer.read < 1.2 * (len(text.encode()) - plain)
 
 
+@pytest.mark.parametrize(("start", "text"), [(True, "\n\nso many thoughts"), (False, "\n an answer"), (True, "\n")])
+def test_the_beginning_needs_no_python(fast: SimpleNamespace, start: bool, text: str) -> None:
+    answer = Answer(fast, Machine(registry.choose("hermes", "qwen3").with_calls, TOOLS, start))
+    out = answer.run(one_by_one(text), LENGTH)
+    assert (out.reasoning, out.content) == ((text.strip("\n"), "") if start else ("", text))
+    assert answer.read == 1
+
+
 def test_harmony_needs_no_python_for_text(fast: SimpleNamespace) -> None:
     table = registry.choose("openai", "openai_gptoss").with_calls
     parts = {"analysis": "thoughts " * 20, "final": "an answer " * 20}
@@ -201,7 +214,7 @@ def test_harmony_needs_no_python_for_text(fast: SimpleNamespace) -> None:
 def _garbage(table: Table) -> list[str]:
     markers = [marker for state in table.states.values() for marker in state.on]
     others = ["name", '{"name": "now", "arguments": {"', "f(a=", "é", "🫠", "\\u12", "</", "plain text", "\n\n", "}}"]
-    return [*markers, *others, *"{}[]\"':,\\<>\n x1"]
+    return [*markers, *others, "\u3000", "\x1c", *"{}[]\"':,\\<>\n x1"]
 
 
 @pytest.mark.parametrize("name", FORMATS)

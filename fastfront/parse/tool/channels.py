@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from fastfront.flow import Content, Reasoning
 from fastfront.parse.actions import end_call, end_wrapper
 from fastfront.parse.json_calls import JsonCalls
 from fastfront.parse.machine import Machine
@@ -73,17 +74,17 @@ def _harmony_route(machine: Machine, held: str) -> str:
         machine.start_call(function)
         return "arguments"
     if channel is not None and channel[1] == "analysis":
-        return _to(machine, Field.REASONING)
+        return _to(machine, Reasoning)
     if not function or function in ("user", "all"):
-        return _to(machine, Field.CONTENT)
+        return _to(machine, Content)
     return "other"
 
 
-def _to(machine: Machine, field: Field) -> str:
-    """A message of this field begins; two of them are kept apart by a line end."""
-    if field in machine.told:
-        machine.separators[field] = "\n"
-    return REASONING if field is Field.REASONING else CONTENT
+def _to(machine: Machine, kind: type[Content | Reasoning]) -> str:
+    """A message of this kind begins; two of them are kept apart by a line end."""
+    if kind in machine.before:
+        machine.before[kind] = "\n"
+    return REASONING if kind is Reasoning else CONTENT
 
 
 def _forget(machine: Machine, held: str) -> None:
@@ -119,8 +120,8 @@ def _muse_route(machine: Machine, held: str) -> str:
     recipient = _RECIPIENT.search(held)
     machine.confirm()
     if recipient is None or recipient[1] == "user":
-        return _to(machine, Field.CONTENT)
-    return _to(machine, Field.REASONING) if recipient[1] == "self" else "tools"
+        return _to(machine, Content)
+    return _to(machine, Reasoning) if recipient[1] == "self" else "tools"
 
 
 def inkling() -> Table:

@@ -43,8 +43,10 @@ class CallRules(NamedTuple):
     #: Named calls end with "stop", as OpenAI's do.
     reason: str = "tool_calls"
 
-    def keep(self, events: Sequence[Event]) -> list[Event]:
+    def keep(self, events: Sequence[Event]) -> Sequence[Event]:
         """The events that the client is to see."""
+        if self.include_reasoning and self.parallel:
+            return events
         return [event for event in events if self.shows(event)]
 
     def finish_reason(self, reason: str, called: bool) -> str:

@@ -65,7 +65,7 @@ class ChatPlan:
     @cached_property
     def reading(self) -> Reading:
         """How answers are read."""
-        return Reading(self._state, self.body)
+        return Reading(self._state, self.body, counts=not self.body.stream or self.wishes.usage)
 
     @cached_property
     def wishes(self) -> Wishes:

@@ -24,10 +24,11 @@ def call_rules(body: ChatRequest) -> CallRules:
 
 
 class Reading:
-    """How the answers to requests alike are read."""
+    """How the answers to requests alike are read; `counts`: whether they tell how much of them is reasoning."""
 
-    def __init__(self, state: RenderState, body: ChatRequest) -> None:
+    def __init__(self, state: RenderState, body: ChatRequest, counts: bool) -> None:
         self._state = state
+        self._counts = counts
         self._body = body
         self._include = body.include_reasoning
         self._thinking = _thinking(state, body)
@@ -46,7 +47,7 @@ class Reading:
         in_reasoning = format.reasoning_state(_tail(self._state, prompt), self._thinking)
         made = self._made.get(in_reasoning)
         if made is None:
-            counting = self._state.counting if self._tells else None
+            counting = self._state.counting if self._tells and self._counts else None
             counter = counting.counter(in_reasoning) if counting is not None else None
             made = self._made[in_reasoning] = (_parser(self._state, format, self._body, in_reasoning), counter)
         return ReadBy(*made, *self.told(prompt.token_ids))

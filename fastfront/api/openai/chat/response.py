@@ -85,7 +85,7 @@ def parsed_message(role: str, echo: str, rules: CallRules, events: Sequence[Even
 
 def begins_call(events: Sequence[Event] | None) -> bool:
     """Whether a tool call begins among them."""
-    return any(isinstance(event, CallStart) for event in events or ())
+    return CallStart in map(type, events or ())
 
 
 def chat_body(stamp: Stamp, prompt: Prompt, turn: Turn, wishes: Wishes, choices: Sequence[Choice]) -> bytes:
@@ -231,6 +231,8 @@ class ChatEvents:
 
     def _details(self, part: Delta | Choice) -> tuple[bytes, bytes]:
         """Log-probabilities and ids, each null if they are not wanted."""
+        if self._wishes.logprobs is None and not self._wishes.token_ids:
+            return _NO_DETAILS
         ids = part.token_ids if self._wishes.token_ids else None
         return encode(chat_logprobs(part.logprobs, self._wishes.logprobs)), encode(ids)
 
