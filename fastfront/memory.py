@@ -58,8 +58,8 @@ class Spare:
 
     def look(self) -> None:
         """To be called when nothing is under way. Takes some 15 us, or a few ms where there is much to return."""
-        if not gc.get_freeze_count():
-            return  # what grows is what is loaded
+        if gc.get_threshold() != COLLECT_AT:
+            return  # what grows is what is loaded; to ask what is frozen would take a walk through all of it
         now = resident()
         if now > self._needed + GROWN:
             gc.collect()

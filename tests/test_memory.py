@@ -83,11 +83,11 @@ def test_spare_memory_is_returned_once_there_is_enough(monkeypatch: pytest.Monke
     monkeypatch.setattr(memory, "resident", lambda: held)
     monkeypatch.setattr(memory, "_return_free", give_back)
     spare = memory.Spare()
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    monkeypatch.setattr(gc, "get_threshold", lambda: (700, 10, 10))
     for _ in range(2):  # while the model loads nothing is
         spare.look()
         held += 2 * memory.GROWN
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 1)
+    monkeypatch.setattr(gc, "get_threshold", lambda: memory.COLLECT_AT)
     spare.look()  # the first time says what is needed
     held += memory.GROWN
     spare.look()
