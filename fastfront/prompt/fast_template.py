@@ -53,6 +53,8 @@ _REFUSED_NODES = (
 )  # fmt: skip
 #: White space for Python alone.
 _SEPARATORS = re.compile("[\x1c-\x1f]")
+#: The same in JSON, with their neighbours; `in` would take twice as long.
+_CONTROL = re.compile(rb"\\u001").search
 _ODD_ESCAPE = re.compile(r"\\(?:[^nrt'\"\\u]|u(?![0-9a-fA-F]{4}))")
 #: Bytes of JSON that minijinja renders at most (some 5 ms), and what a message costs besides.
 MOST, MESSAGE_WEIGHT = 1024 * 1024, 128
@@ -107,7 +109,7 @@ class FastTemplate:
     def render(self, taken: Mapping[str, Any], messages: list[Any], source: bytes) -> str | None:
         """The text of a conversation; None where jinja2 must render."""
         # U+001C..1F are white space for Python only. JSON writes them, and their neighbours, so.
-        if b"\\" in source and (b"\\u001" in source or (self._ascii_only and b"\\u" in source)):
+        if b"\\" in source and (_CONTROL(source) or (self._ascii_only and b"\\u" in source)):
             return None
         if self._ascii_only and not source.isascii():
             return None

@@ -278,18 +278,20 @@ def _definitions(tools: list[Any]) -> list[Message]:
 
 
 def weight(chat: ChatInput) -> int:
-    """The work that a chat makes."""
-    if chat.source:
-        return source_weight(chat.source)
-    try:
-        return source_weight(_encode((chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs)))
-    except Exception:  # what is not plain JSON may cost anything
-        return sys.maxsize
-
-
-def source_weight(source: bytes) -> int:
-    """The same, of its JSON: the size, with each quote counted five times for what is around it."""
+    """The work that a chat makes: its size as JSON, with each quote counted five times for what is around it."""
+    source = chat.source
+    if not source:
+        try:
+            source = _encode((chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs))
+        except Exception:  # what is not plain JSON may cost anything
+            return sys.maxsize
     return len(source) + 4 * source.count(b'"')
+
+
+def is_heavy(source: bytes, most: int) -> bool:
+    """Whether a chat of this JSON weighs more than `most`; of most the size alone tells."""
+    size = len(source)
+    return 5 * size > most and (size > most or size + 4 * source.count(b'"') > most)
 
 
 def _wrong(where: str, problem: str, value: Any) -> RequestError:

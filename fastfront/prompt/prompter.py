@@ -25,7 +25,7 @@ from fastfront.prompt.limits import (
     prompt_limits,
     truncate,
 )
-from fastfront.prompt.messages import source_weight, weight
+from fastfront.prompt.messages import is_heavy, weight
 from fastfront.prompt.mistral import AnyTokenizer
 from fastfront.prompt.safe_text import Marks, SafeText
 from fastfront.prompt.sandbox import TemplateSandbox
@@ -293,8 +293,7 @@ class Chats:
             common = self._common = prompter.common(self._chat)
         if common is None or not source:
             return prompter._chat_now(self._whole(messages, source), self._limits)
-        light = prompter._light
-        if len(source) > light or source_weight(source) > light:
+        if is_heavy(source, prompter._light):
             return None
         try:
             text = common.render(messages, source)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput
 from fastfront.prompt.content_format import ContentFormat
-from fastfront.prompt.messages import conversation, developer_as_system, tool_definitions, weight
+from fastfront.prompt.messages import conversation, developer_as_system, is_heavy, tool_definitions, weight
 
 
 def one(message: dict[str, Any], content_format: ContentFormat = "string") -> dict[str, Any]:
@@ -189,7 +189,10 @@ def test_weight() -> None:
     assert weight(ChatInput([{"content": "世" * 1000}])) > 3000
     assert weight(ChatInput([], documents=[{"x": ["x"] * 1000}])) > 10_000
     assert weight(ChatInput([{"bad": "\ud800"}])) > 2**60
-    assert weight(ChatInput([{"content": "x"}], source=b'{"messages": [{"content": "x"}]}')) == 32 + 4 * 6
+    source = b'{"messages": [{"content": "x"}]}'
+    assert weight(ChatInput([{"content": "x"}], source=source)) == 32 + 4 * 6
+    for most in range(200):
+        assert is_heavy(source, most) == (most < 32 + 4 * 6)
     nested: Any = []
     for _ in range(100_000):
         nested = [nested]
