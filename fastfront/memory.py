@@ -29,6 +29,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MADV_DONTNEED = 4
 
 _libc: ctypes.CDLL | None = ctypes.CDLL(None) if sys.platform == "linux" else None
+_serving = False
 _glibc = _libc if hasattr(_libc, "mallopt") and hasattr(_libc, "malloc_trim") else None
 
 
@@ -40,6 +41,8 @@ def begin_loading() -> None:
 
 def begin_serving() -> None:
     """To be called once all is loaded. What is there lives as long as the process: the collector leaves it alone."""
+    global _serving
+    _serving = True
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AT)
@@ -58,8 +61,8 @@ class Spare:
 
     def look(self) -> None:
         """To be called when nothing is under way. Takes some 15 us, or a few ms where there is much to return."""
-        if gc.get_threshold() != COLLECT_AT:
-            return  # what grows is what is loaded; to ask what is frozen would take a walk through all of it
+        if not _serving:
+            return  # what grows is what is loaded
         now = resident()
         if now > self._needed + GROWN:
             gc.collect()

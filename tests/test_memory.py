@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 
@@ -83,11 +82,11 @@ def test_spare_memory_is_returned_once_there_is_enough(monkeypatch: pytest.Monke
     monkeypatch.setattr(memory, "resident", lambda: held)
     monkeypatch.setattr(memory, "_return_free", give_back)
     spare = memory.Spare()
-    monkeypatch.setattr(gc, "get_threshold", lambda: (700, 10, 10))
+    monkeypatch.setattr(memory, "_serving", False)
     for _ in range(2):  # while the model loads nothing is
         spare.look()
         held += 2 * memory.GROWN
-    monkeypatch.setattr(gc, "get_threshold", lambda: memory.COLLECT_AT)
+    monkeypatch.setattr(memory, "_serving", True)
     spare.look()  # the first time says what is needed
     held += memory.GROWN
     spare.look()

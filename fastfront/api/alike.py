@@ -12,20 +12,22 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from fastfront.api.body import LIGHT, REFUSED, BodyReader, Model, check_content_type
+from fastfront.api.body import REFUSED, BodyReader, Model, check_content_type
 from fastfront.fast import cut_field
 from fastfront.flow import Handler, HttpRequest, Reply, Running, Work
 
 Plan = TypeVar("Plan")
 
-#: Plans that are kept, the bytes that one may be known by, and those of all.
+#: Bytes of a body that is looked at: a longer one takes its time elsewhere.
+_LOOKED_AT = 64 << 10
+#: Plans that are kept, the bytes that one may be known by, and those of all; what plans hold is of that order.
 _KEPT, _KEPT_SIZE, _KEPT_SIZES = 256, 32 << 10, 1 << 20
 #: A plan is kept when its bytes come a second time: of so many hashes are those known that came once.
 _ONCE = 4096
 
 
 class Alike(Generic[Model, Plan]):
-    """Reads the bodies of an endpoint and keeps plans.
+    """Reads the bodies of an endpoint. A plan is kept when a request is the second of its kind, and serves the third.
 
     `plan` checks a whole body and makes what others share, which must not depend on `field` nor be changed by anyone;
     it gets to keep the body, without the field's value. `check` does for a value of its own what `plan` did for this.
@@ -49,12 +51,12 @@ class Alike(Generic[Model, Plan]):
 
         def start(request: HttpRequest, reply: Reply) -> Work | Running | None:
             data, around = request.body, None
-            check_content_type(request.headers)
-            cut = cut_field(data, self._key) if len(data) <= LIGHT else None
+            cut = cut_field(data, self._key) if len(data) <= _LOOKED_AT else None
             if cut is not None:
                 around, text = cut
                 plan = self._plans.get(around)
                 if plan is not None:
+                    check_content_type(request.headers)
                     try:
                         value = self._value.decode(text)
                     except REFUSED:

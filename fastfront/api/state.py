@@ -72,6 +72,9 @@ class Chats(Protocol):
     async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
         """The prompt; RequestError."""
 
+    def ids(self, token_ids: list[int]) -> Prompt:
+        """A prompt that comes as ids; RequestError if one is outside the vocabulary."""
+
 
 class Prompter(Protocol):
     """Builds prompts; a long one in a worker thread. Limits are its own affair: the API only passes them on."""

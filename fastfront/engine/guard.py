@@ -58,10 +58,10 @@ class Guard:
             sampling = self._known[request.sampling] = PackedSampling(request.sampling, self.vocab_size)
         kwargs = self._known_kwargs.get(request.reasoning_parser_kwargs)
         if kwargs is None:
-            kwargs = self._pack_kwargs(cast("bytes", request.reasoning_parser_kwargs))
+            kwargs = self._pack_reasoning_kwargs(cast("bytes", request.reasoning_parser_kwargs))
         return Checked(prompt, sampling.of(request.max_tokens, request.seed, count), kwargs)
 
-    def _pack_kwargs(self, json: bytes) -> bytes:
+    def _pack_reasoning_kwargs(self, json: bytes) -> bytes:
         name = "reasoning_parser_kwargs"
         try:
             value = _decode(json)
@@ -69,7 +69,9 @@ class Guard:
             raise RequestError(f"{name}: {error}", param=name) from error
         free_form(name, value, MAX_DEPTH)
         packed = written(value)
-        if len(self._known_kwargs) < _KEPT and len(json) <= _KEPT_SIZE:
+        if len(json) <= _KEPT_SIZE:
+            if len(self._known_kwargs) >= _KEPT:
+                self._known_kwargs = {None: self._known_kwargs[None]}
             self._known_kwargs[json] = packed
         return packed
 

@@ -243,9 +243,14 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def add_frames(
-    request: EngineRequest, prompt: bytes, sampling: bytes, kwargs: bytes, client_index: int, current_wave: int
+    request: EngineRequest,
+    prompt: bytes,
+    sampling: bytes,
+    reasoning_kwargs: bytes,
+    client_index: int,
+    current_wave: int,
 ) -> tuple[bytes, bytes]:
-    """An ADD message. `prompt`, `sampling` and `kwargs` (for the reasoning parser) are those of the request, packed."""
+    """An ADD message. `prompt`, `sampling` and `reasoning_kwargs` are those of the request as msgpack."""
     payload = (
         request.request_id,
         msgspec.Raw(prompt),
@@ -265,7 +270,7 @@ def add_frames(
         False,  # resumable
         request.external_req_id,
         request.reasoning_ended,
-        msgspec.Raw(kwargs),
+        msgspec.Raw(reasoning_kwargs),
         False,  # abort_immediately
         request.session_id,
         None,  # kv_hints

@@ -44,7 +44,7 @@ class Machine:
     _in_reasoning = False
     _open = False
     _said = False
-    # These two drop nothing and so hold nothing: all answers share them.
+    # These two drop nothing and so hold nothing, and that they have begun decides nothing: all answers share them.
     _prefix = Prefix("")
     _content_edge = Edge()
 

@@ -188,7 +188,7 @@ class Format:
         calls: bool = True,
         plain: str | None = None,
     ) -> Parser:
-        """A parser for one answer; `calls`: it may hold calls, of `tools` (as in the request).
+        """A parser for one answer; `calls`: it may hold calls, of `tools` (as in the request, which others share).
 
         `plain`: calls come as plain JSON, "" an array of them, a name the arguments of that function alone.
         """

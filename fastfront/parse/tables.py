@@ -108,11 +108,6 @@ class State(NamedTuple):
     opens: bool = False
     silent: bool = False
 
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """The strings that end this state's text."""
-        return tuple(self.on)
-
 
 class Think(NamedTuple):
     """How a model writes its reasoning.
@@ -164,7 +159,7 @@ class Table:
         """Each state's markers, compiled."""
         from fastfront import fast
 
-        return {name: fast.Patterns(state.markers) for name, state in self.states.items() if state.on}
+        return {name: fast.Patterns(tuple(state.on)) for name, state in self.states.items() if state.on}
 
 
 def check(states: Mapping[str, State]) -> None:

@@ -83,10 +83,10 @@ class FastTemplate:
         self.kinds: frozenset[str] = frozenset()
         self.given: frozenset[str] = frozenset()
 
-    def __call__(self, variables: Mapping[str, Any], source: bytes = b"") -> str | None:
-        """The text; None where jinja2 must render. `source` is JSON that holds the client's part of the variables."""
+    def __call__(self, variables: Mapping[str, Any]) -> str | None:
+        """The text; None where jinja2 must render."""
         try:
-            source = source or _encode(variables)
+            source = _encode(variables)
         except Exception:  # not plain JSON
             return None
         taken = self.take(variables)
@@ -107,7 +107,7 @@ class FastTemplate:
         return taken
 
     def render(self, taken: Mapping[str, Any], messages: list[Any], source: bytes) -> str | None:
-        """The text of a conversation; None where jinja2 must render."""
+        """The text of a conversation; None where jinja2 must render. `source` is JSON that holds the client's part."""
         # U+001C..1F are white space for Python only. JSON writes them, and their neighbours, so.
         if b"\\" in source and (_CONTROL(source) or (self._ascii_only and b"\\u" in source)):
             return None

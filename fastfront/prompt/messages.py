@@ -285,13 +285,17 @@ def weight(chat: ChatInput) -> int:
             source = _encode((chat.messages, chat.tools, chat.documents, chat.chat_template_kwargs))
         except Exception:  # what is not plain JSON may cost anything
             return sys.maxsize
-    return len(source) + 4 * source.count(b'"')
+    return _weight(source)
 
 
 def is_heavy(source: bytes, most: int) -> bool:
     """Whether a chat of this JSON weighs more than `most`; of most the size alone tells."""
     size = len(source)
-    return 5 * size > most and (size > most or size + 4 * source.count(b'"') > most)
+    return 5 * size > most and (size > most or _weight(source) > most)
+
+
+def _weight(source: bytes) -> int:
+    return len(source) + 4 * source.count(b'"')
 
 
 def _wrong(where: str, problem: str, value: Any) -> RequestError:

@@ -158,7 +158,7 @@ class Prompter:
         assert isinstance(self.tokenizer, Tokenizer)
         return SafeText(self.tokenizer.reference)
 
-    def common(self, chat: ChatInput) -> Common | None:
+    def _common(self, chat: ChatInput) -> Common | None:
         """What the template of the model needs once for many conversations, None where it is not the one to render."""
         if not isinstance(self.format, JinjaFormat) or chat.continue_final_message:
             return None
@@ -274,7 +274,7 @@ def nested_too_deeply() -> RequestError:
 
 
 class Chats:
-    """Makes the prompts of conversations that share all of `chat` but its messages.
+    """Makes the prompts of conversations that share all of `chat` but its messages; a part of Prompter.
 
     `source` is JSON that holds a conversation and all else, or more.
     """
@@ -288,14 +288,14 @@ class Chats:
     def now(self, messages: list[dict[str, Any]], source: bytes) -> Prompt | None:
         """The prompt, or None where making it would hold the event loop; RequestError."""
         prompter = self._prompter
-        common = self._common
-        if common is None:
-            common = self._common = prompter.common(self._chat)
-        if common is None or not source:
-            return prompter._chat_now(self._whole(messages, source), self._limits)
-        if is_heavy(source, prompter._light):
+        if source and is_heavy(source, prompter._light):
             return None
         try:
+            common = self._common
+            if common is None:
+                common = self._common = prompter._common(self._chat)
+            if common is None or not source:
+                return prompter._chat_now(self._whole(messages, source), self._limits)
             text = common.render(messages, source)
         except RecursionError:
             raise nested_too_deeply() from None
@@ -304,6 +304,10 @@ class Chats:
     async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
         """The prompt; RequestError."""
         return await self._prompter.chat(self._whole(messages, source), self._limits)
+
+    def ids(self, token_ids: list[int]) -> Prompt:
+        """A prompt that comes as ids; RequestError for ids that the model does not have."""
+        return self._prompter.ids(token_ids, self._limits)
 
     def _whole(self, messages: list[dict[str, Any]], source: bytes) -> ChatInput:
         return replace(self._chat, messages=messages, source=source)

@@ -122,16 +122,19 @@ def new_environment() -> ImmutableSandboxedEnvironment:
 
 
 class FastRenderer(Protocol):
-    """Renders what it is known to render alike. `source` is JSON that holds the client's part of the variables."""
+    """Renders what it is known to render alike."""
 
-    def __call__(self, variables: Mapping[str, Any], source: bytes = b"") -> str | None:
+    def __call__(self, variables: Mapping[str, Any]) -> str | None:
         """The text; None where another must render."""
 
     def take(self, variables: Mapping[str, Any]) -> dict[str, Any] | None:
         """What `render` needs beside the messages; None where another must render whatever these are."""
 
     def render(self, taken: Mapping[str, Any], messages: list[Any], source: bytes) -> str | None:
-        """The text of one of many conversations that share all else; None where another must render."""
+        """The text of one of many conversations that share all else; None where another must render.
+
+        `source` is JSON that holds the client's part of the variables.
+        """
 
 
 class ChatTemplate:
@@ -154,13 +157,10 @@ class ChatTemplate:
         #: Whether the template itself tells developer messages from others.
         self.knows_developer = "'developer'" in source or '"developer"' in source
 
-    def render(self, variables: Mapping[str, Any], source: bytes = b"") -> str:
-        """The prompt text; raises RequestError with the template's own words when it refuses the conversation.
-
-        `source` is JSON that holds the client's part of the variables, empty where there is none.
-        """
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """The prompt text; raises RequestError with the template's own words when it refuses the conversation."""
         if self.fast is not None:
-            text = self.fast(variables, source)
+            text = self.fast(variables)
             if text is not None:
                 return text
         return self.render_exactly(variables)

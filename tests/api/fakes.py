@@ -86,6 +86,9 @@ class CharChats:
     async def made(self, messages: list[dict[str, Any]], source: bytes) -> Prompt:
         return self.prompter._made(self._whole(messages, source))
 
+    def ids(self, token_ids: list[int]) -> Prompt:
+        return self.prompter.ids(token_ids)
+
     def _whole(self, messages: list[dict[str, Any]], source: bytes) -> ChatInput:
         return replace(self.chat, messages=messages, source=source)
 

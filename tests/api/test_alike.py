@@ -40,7 +40,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[ChatPlan]:
     return made
 
 
-def test_a_plan_serves_from_the_second_time_on(client: Client, plans: list[ChatPlan]) -> None:
+def test_a_plan_serves_from_the_third_time_on(client: Client, plans: list[ChatPlan]) -> None:
     for at in range(5):
         client.chat(model="m", messages=user(f"text {at}"), temperature=0.5)
         assert client.generation.prompts[0].text == f"<user>text {at}"
@@ -77,7 +77,10 @@ def test_messages_are_checked_each_time(client: Client) -> None:
 
 
 def test_other_faults_are_told_each_time(client: Client) -> None:
-    for body in ({"temperature": 9}, {"model": "other"}, {"n": 0}, {"top_logprobs": -5}, {"max_tokens": 10**6}):
+    ids: list[Any] = [["x"], [], "x", [10**9]]
+    reused: list[dict[str, Any]] = [{"kv_transfer_params": {"prompt_token_ids": each}} for each in ids]
+    others: list[dict[str, Any]] = [{"temperature": 9}, {"model": "other"}, {"n": 0}, {"max_tokens": 10**6}]
+    for body in (*reused, *others, {"top_logprobs": -5}):
         for _ in range(4):
             assert client.chat(messages=user("x"), **body).status in (400, 404), body
     for _ in range(4):

@@ -116,7 +116,7 @@ def differences(format: JinjaFormat, rng: random.Random, count: int) -> tuple[in
             variables = format.variables(chat)
         except RequestError:
             continue
-        text = template.fast(variables, b"")
+        text = template.fast(variables)
         if text is None:
             continue
         used += 1

@@ -39,27 +39,26 @@ class GenerationPlan(msgspec.Struct, frozen=True):
 
     fields: GenerationFields
     n: int
-    made: Recipe
+    recipe: Recipe
     wanted: int | None
     seed: int | None
     constrained_by: str
 
 
 def plan_generation(
-    state: RenderState, fields: GenerationFields, n: int, made: Recipe, wanted: int | None, constrained_by: str
+    state: RenderState, fields: GenerationFields, n: int, recipe: Recipe, wanted: int | None, constrained_by: str
 ) -> GenerationPlan:
     """The plan of `n` choices for each prompt; RequestError for what is not served."""
-    check_spaces(state, fields)
-    if made.sampling.thinking_token_budget is not None and not state.thinking_budgets:
+    if recipe.sampling.thinking_token_budget is not None and not state.thinking_budgets:
         raise UnsupportedError(
             "`thinking_token_budget` needs --reasoning-parser with a parser of which the engine learns the marks of "
             "reasoning, or --reasoning-config; this server has neither.",
             param="thinking_token_budget",
         )
-    return GenerationPlan(fields, n, made, wanted, _seed_for(n, fields), constrained_by)
+    return GenerationPlan(fields, n, recipe, wanted, _seed_for(n, fields), constrained_by)
 
 
-def generation(
+def build_generation(
     state: RenderState,
     plan: GenerationPlan,
     headers: Mapping[str, str],
@@ -68,22 +67,22 @@ def generation(
     read: ReadBy = PLAIN,
 ) -> Generation:
     """What the pipeline runs; RequestError for prompts that leave too little room."""
-    fields, made = plan.fields, plan.made
+    fields, recipe = plan.fields, plan.recipe
     priority, session_id, rank, trace_headers = routing(fields, headers)
     return Generation(
         request_id=request_id,
         prompts=prompts,
-        sampling=made.sampling,
-        max_tokens=room_for(state, made, prompts, plan.wanted),
+        sampling=recipe.sampling,
+        max_tokens=room_for(state, recipe, prompts, plan.wanted),
         seed=plan.seed,
-        text=made.text,
+        text=recipe.text,
         n=plan.n,
         priority=priority,
         cache_salt=fields.cache_salt,
         session_id=session_id,
         data_parallel_rank=rank,
         trace_headers=trace_headers,
-        stream_interval=made.stream_interval,
+        stream_interval=recipe.stream_interval,
         constrained_by=plan.constrained_by,
         parser=read.parser,
         counter=read.counter,
@@ -120,7 +119,7 @@ def check_spaces(state: RenderState, fields: GenerationFields) -> None:
         )
 
 
-def room_for(state: RenderState, made: Recipe, prompts: Sequence[Prompt], wanted: int | None) -> int:
+def room_for(state: RenderState, recipe: Recipe, prompts: Sequence[Prompt], wanted: int | None) -> int:
     """How many tokens may be generated for the shortest prompt; RequestError if a prompt leaves too little room."""
     if len(prompts) == 1:
         shortest = longest = len(prompts[0].token_ids)
@@ -128,8 +127,8 @@ def room_for(state: RenderState, made: Recipe, prompts: Sequence[Prompt], wanted
         lengths = [len(prompt.token_ids) for prompt in prompts]
         shortest, longest = min(lengths), max(lengths)
     most = max_tokens(state, shortest, wanted)
-    check_tokens(most, made.sampling.min_tokens)
-    _check_room(shortest, longest, made.sampling, state.pipeline.info.max_model_len)
+    check_tokens(most, recipe.sampling.min_tokens)
+    _check_room(shortest, longest, recipe.sampling, state.pipeline.info.max_model_len)
     return most
 
 

@@ -60,11 +60,6 @@ class JinjaFormat:
             return _render_open_ended(common.template, common.variables(chat.messages))
         return common.render(chat.messages, chat.source)
 
-    def prepare(self, chat: ChatInput) -> tuple[ChatTemplate, dict[str, Any]]:
-        """The template and its variables; raises RequestError for what the format refuses."""
-        common = self.common(chat)
-        return common.template, common.variables(chat.messages)
-
     def common(self, chat: ChatInput) -> Common:
         """What conversations that share all but their messages have in common; RequestError for what is refused."""
         if chat.continue_final_message:
@@ -120,7 +115,7 @@ class JinjaFormat:
 
     def variables(self, chat: ChatInput) -> dict[str, Any]:
         """What the template is rendered with; raises RequestError for what the format refuses."""
-        return self.prepare(chat)[1]
+        return self.common(chat).variables(chat.messages)
 
     def format_of(self, template: ChatTemplate) -> ContentFormat:
         """The content format in force for a template: the one that was forced, else the template's own."""
@@ -136,7 +131,7 @@ class JinjaFormat:
 
 
 class Common:
-    """A template and its variables but the messages; it may render many conversations."""
+    """A template and its variables but the messages; it may render many conversations, all in one thread."""
 
     def __init__(
         self, template: ChatTemplate, around: dict[str, Any], content_format: ContentFormat, model: str

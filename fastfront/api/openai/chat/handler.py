@@ -10,7 +10,7 @@ from fastfront.api.openai.answer import send_best, send_stream, send_whole
 from fastfront.api.openai.chat.plan import ChatPlan, chat_plans
 from fastfront.api.openai.chat.response import ChatEvents, chat_body
 from fastfront.api.openai.events import Stamp
-from fastfront.api.openai.generation import generation
+from fastfront.api.openai.generation import build_generation
 from fastfront.api.openai.identity import check_model, public_id
 from fastfront.api.state import ApiState
 from fastfront.api.work import settled
@@ -24,7 +24,7 @@ def chat_completions(state: ApiState) -> Handler:
         check_model(plan.body.model, state.pipeline.info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
-        _ = plan.constrained_by, plan.beams  # what is wrong there is told before what is wrong with the prompt
+        plan.check()
         prompt = plan.prompt.now(messages, request.body)
         asked = _Asked(request, reply, plan, messages)
         return _later(state, asked) if prompt is None else _answer(state, asked, prompt)
@@ -50,16 +50,16 @@ async def _later(state: ApiState, asked: _Asked) -> Running | None:
 def _answer(state: ApiState, asked: _Asked, prompt: Prompt) -> Work | Running:
     request, reply, plan, messages = asked
     request_id = public_id("chatcmpl-", request.headers, plan.body.request_id)
-    asks = plan.generation
-    run = generation(state, asks, request.headers, request_id, [prompt], plan.reading.of(prompt))
+    read = plan.reading.of(prompt)
+    generation = build_generation(state, plan.generation, request.headers, request_id, [prompt], read)
     stamp = Stamp(request_id, int(time.time()), state.pipeline.info.names[0], state.fingerprint)
     turn, beams = plan.turn(messages), plan.beams
     if not plan.body.stream:
         whole = partial(chat_body, stamp, prompt, turn, plan.wishes)
         if beams is not None:
-            return send_best(state, reply, run, beams, whole)
-        return send_whole(state, reply, run, whole)
+            return send_best(state, reply, generation, beams, whole)
+        return send_whole(state, reply, generation, whole)
     events = ChatEvents(stamp, prompt, turn, plan.wishes)
     if beams is not None:
-        return send_best(state, reply, run, beams, events.whole, stream=True)
-    return send_stream(state, reply, run, events)
+        return send_best(state, reply, generation, beams, events.whole, stream=True)
+    return send_stream(state, reply, generation, events)

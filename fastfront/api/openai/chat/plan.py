@@ -8,73 +8,46 @@ from typing import Any
 
 from fastfront.api.alike import Alike
 from fastfront.api.body import BodyReader
-from fastfront.api.openai.beams import beam_options
 from fastfront.api.openai.chat.prepare import prepare
-from fastfront.api.openai.chat.prompt import PromptPlan, plan_prompt
+from fastfront.api.openai.chat.prompt import PromptPlan, plan_prompt, take_reused_ids
 from fastfront.api.openai.chat.reading import Reading, call_rules
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.chat.response import Turn
 from fastfront.api.openai.chat.validate import check_chat, check_messages, wanted_tokens
-from fastfront.api.openai.events import Wishes
-from fastfront.api.openai.generation import GenerationPlan, plan_generation, stream_wishes
 from fastfront.api.openai.names import unknown_in_messages
-from fastfront.api.openai.recipe import Recipe, recipe
+from fastfront.api.openai.plan import RequestPlan
 from fastfront.api.state import RenderState
 from fastfront.api.unknown import tell
-from fastfront.beams import BeamOptions
 
 
-class ChatPlan:
-    """Shared by requests alike, and only to be read. Each part is made when it is first wanted; RequestError if it
-    cannot be. The body lacks its messages.
-    """
+class ChatPlan(RequestPlan):
+    """The plan of chats. RequestError or BodyError for a body, with its messages, that is wrong in itself."""
 
     def __init__(self, state: RenderState, body: ChatRequest) -> None:
         check_chat(body, state.settings, state.limits)
+        wanted, _ = wanted_tokens(body)
+        super().__init__(state, body, 1 if body.n is None else body.n, wanted)
         self.body = body
-        #: How many tokens are asked for, None if that is left open.
-        self.wanted, _ = wanted_tokens(body)
-        self._state = state
+        self._reused_ids = take_reused_ids(body)
+
+    def check(self) -> None:
+        """Tells what is wrong beside the prompt. From then on the body is as the parsers want it."""
+        _ = self.constrained_by, self.beams
 
     @cached_property
     def constrained_by(self) -> str:
-        """The field that the answer's constraint comes from; from now on the body is as the parsers want it."""
+        """The field that the answer's constraint comes from; makes the body what the parsers want."""
         return prepare(self._state, self.body)
-
-    @cached_property
-    def beams(self) -> BeamOptions | None:
-        """How to search, if that is what is wanted."""
-        return beam_options(self._state, self.body, self._n, self.constrained_by)
 
     @cached_property
     def prompt(self) -> PromptPlan:
         """What prompts are made of."""
-        return plan_prompt(self._state, self.body)
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """The sampling parameters."""
-        return recipe(self._state, self.body, 1 if self.beams is not None else self._n)
-
-    @cached_property
-    def generation(self) -> GenerationPlan:
-        """What the engine is asked for."""
-        n = 1 if self.beams is not None else self._n
-        return plan_generation(self._state, self.body, n, self.recipe, self.wanted, self.constrained_by)
+        return plan_prompt(self._state, self.body, self._reused_ids)
 
     @cached_property
     def reading(self) -> Reading:
         """How answers are read."""
         return Reading(self._state, self.body, counts=not self.body.stream or self.wishes.usage)
-
-    @cached_property
-    def wishes(self) -> Wishes:
-        """What a stream carries."""
-        return stream_wishes(self.body, self._state.settings)
-
-    @property
-    def _n(self) -> int:
-        return 1 if self.body.n is None else self.body.n
 
     @cached_property
     def _usual_turn(self) -> Turn:

@@ -9,7 +9,7 @@ import msgspec
 from fastfront.api.openai.chat.request import ChatRequest
 from fastfront.api.openai.chat.validate import wanted_tokens
 from fastfront.api.openai.tools import plain_tools
-from fastfront.api.state import Chats, Prompter, RenderState
+from fastfront.api.state import Chats, RenderState
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput, Prompt
 
@@ -19,8 +19,6 @@ _REUSED = "kv_transfer_params.prompt_token_ids"
 class PromptPlan(msgspec.Struct):
     """Prompts to be made of conversations, or of ids that are there already."""
 
-    prompter: Prompter
-    limits: Any
     chats: Chats
     ids: list[int] | None = None
 
@@ -34,14 +32,14 @@ class PromptPlan(msgspec.Struct):
 
     def _of_ids(self, ids: list[int]) -> Prompt:
         try:
-            return self.prompter.ids(ids, self.limits)
+            return self.chats.ids(ids)
         except RequestError as error:
             error.param = _REUSED
             raise
 
 
-def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
-    """What prompts will be made of; RequestError for limits that no prompt can meet."""
+def plan_prompt(state: RenderState, body: ChatRequest, reused_ids: Any) -> PromptPlan:
+    """What prompts will be made of; RequestError for limits that no prompt can meet, and for ids that are none."""
     prompter = state.pipeline.prompter
     wanted, name = wanted_tokens(body)
     limits = prompter.limits(
@@ -62,7 +60,7 @@ def plan_prompt(state: RenderState, body: ChatRequest) -> PromptPlan:
         body.add_special_tokens,
         body.safe_user_text,
     )
-    return PromptPlan(prompter, limits, prompter.chats(chat, limits), _reused_ids(body))
+    return PromptPlan(prompter.chats(chat, limits), _checked_ids(reused_ids))
 
 
 def template_kwargs(body: ChatRequest) -> dict[str, Any]:
@@ -75,10 +73,17 @@ def template_kwargs(body: ChatRequest) -> dict[str, Any]:
     return kwargs
 
 
-def _reused_ids(body: ChatRequest) -> list[int] | None:
-    """The prompt's ids where a prefill server hands them on; they are taken out of what the engine gets."""
+def take_reused_ids(body: ChatRequest) -> Any:
+    """What a prefill server hands on as the prompt's ids, None where nothing is; the engine does not get it."""
     params = body.kv_transfer_params
-    if params is None or (ids := params.pop("prompt_token_ids", None)) is None or body.echo:
+    if params is None or "prompt_token_ids" not in params:
+        return None
+    body.kv_transfer_params = {name: value for name, value in params.items() if name != "prompt_token_ids"}
+    return None if body.echo else params["prompt_token_ids"]
+
+
+def _checked_ids(ids: Any) -> list[int] | None:
+    if ids is None:
         return None
     if not isinstance(ids, list) or not ids or any(type(item) is not int or item < 0 for item in ids):
         raise RequestError(

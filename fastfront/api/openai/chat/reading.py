@@ -30,13 +30,13 @@ class Reading:
         self._state = state
         self._counts = counts
         self._body = body
-        self._include = body.include_reasoning
+        self._shows_reasoning = body.include_reasoning
         self._thinking = _thinking(state, body)
-        self._tells = state.preparation is not None and state.settings.reasoning_parser is not None
+        self._engine_parses = state.preparation is not None and state.settings.reasoning_parser is not None
         self._kwargs: bytes | None = None
-        self._reasons = True
-        if self._tells:
-            self._kwargs, self._reasons = parser_kwargs(state, body)
+        self._may_reason = True
+        if self._engine_parses:
+            self._kwargs, self._may_reason = parser_kwargs(state, body)
         self._made: dict[bool | None, tuple[MakeParser | None, MakeCounter | None]] = {}
 
     def of(self, prompt: Prompt) -> ReadBy:
@@ -47,16 +47,17 @@ class Reading:
         in_reasoning = format.reasoning_state(_tail(self._state, prompt), self._thinking)
         made = self._made.get(in_reasoning)
         if made is None:
-            counting = self._state.counting if self._tells and self._counts else None
+            counting = self._state.counting if self._engine_parses and self._counts else None
             counter = counting.counter(in_reasoning) if counting is not None else None
             made = self._made[in_reasoning] = (_parser(self._state, format, self._body, in_reasoning), counter)
-        return ReadBy(*made, *self.told(prompt.token_ids))
+        return ReadBy(*made, *self.for_engine(prompt.token_ids))
 
-    def told(self, prompt: list[int]) -> tuple[bool | None, bytes | None]:
+    def for_engine(self, prompt: list[int]) -> tuple[bool | None, bytes | None]:
         """For the reasoning parser beside the engine: whether no reasoning is open, and the variables as JSON."""
         if self._kwargs is None or self._state.preparation is None:
             return None, None
-        return not self._include or self._state.preparation.reasoning_ended(prompt, self._reasons), self._kwargs
+        ended = not self._shows_reasoning or self._state.preparation.reasoning_ended(prompt, self._may_reason)
+        return ended, self._kwargs
 
 
 def parser_after(state: RenderState, body: ChatRequest, tail: str) -> MakeParser | None:

@@ -13,7 +13,7 @@ from fastfront.api.openai.completions.request import CompletionRequest, Prompts
 from fastfront.api.openai.completions.response import CompletionEvents, Echo, completion_body, echo_events
 from fastfront.api.openai.completions.validate import split_prompts
 from fastfront.api.openai.events import Stamp
-from fastfront.api.openai.generation import generation
+from fastfront.api.openai.generation import build_generation
 from fastfront.api.openai.identity import check_model, public_id
 from fastfront.api.state import ApiState
 from fastfront.api.work import settled
@@ -56,17 +56,17 @@ def _answer(state: ApiState, asked: _Asked, prompts: list[Prompt], echo: Echo | 
     request, reply, plan = asked
     body, beams, wishes = plan.body, plan.beams, plan.wishes
     request_id = public_id("cmpl-", request.headers, body.request_id)
-    run = generation(state, plan.generation, request.headers, request_id, prompts)
+    generation = build_generation(state, plan.generation, request.headers, request_id, prompts)
     stamp = Stamp(request_id, int(time.time()), state.pipeline.info.names[0], state.fingerprint)
     if not body.stream:
         whole = partial(completion_body, stamp, prompts, body.n, wishes, echo)
         if beams is not None:
-            return send_best(state, reply, run, beams, whole)
-        return send_whole(state, reply, run, whole)
+            return send_best(state, reply, generation, beams, whole)
+        return send_whole(state, reply, generation, whole)
     events = CompletionEvents(stamp, prompts, body.n, wishes, echo)
     if echo is not None and echo.alone:
-        return send_whole(state, reply, run, partial(echo_events, events), stream=True)
-    return send_stream(state, reply, run, events)
+        return send_whole(state, reply, generation, partial(echo_events, events), stream=True)
+    return send_stream(state, reply, generation, events)
 
 
 async def _echo(state: ApiState, body: CompletionRequest, prompts: list[Prompt]) -> Echo:

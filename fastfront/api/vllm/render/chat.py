@@ -26,7 +26,7 @@ def render_chat(state: RenderState) -> Handler:
 
     def handle(request: HttpRequest, reply: Reply, plan: ChatPlan, messages: Messages) -> Work | None:
         check_model(plan.body.model, state.pipeline.info.names, state.limits)
-        _ = plan.constrained_by  # what is wrong there is told before what is wrong with the prompt
+        plan.check()
         prompt = None if plan.body.return_token_offsets else plan.prompt.now(messages, request.body)
         if prompt is None:
             return later(request, reply, plan, messages)
@@ -46,6 +46,6 @@ def _answer(state: RenderState, request: HttpRequest, plan: ChatPlan, prompt: Pr
     request_id = public_id("chatcmpl-", request.headers, body.request_id)
     tokens = room_for(state, plan.recipe, (prompt,), plan.wanted)
     answer = rendered(state, body, request.headers, plan.recipe, request_id, prompt, tokens, offsets)
-    answer.reasoning_ended, kwargs = plan.reading.told(prompt.token_ids)
+    answer.reasoning_ended, kwargs = plan.reading.for_engine(prompt.token_ids)
     answer.reasoning_parser_kwargs = None if kwargs is None else msgspec.Raw(kwargs)
     return encode(answer)
