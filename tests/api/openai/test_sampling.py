@@ -263,8 +263,9 @@ def test_spaces_between_special_tokens(
     wish = {"skip_special_tokens": skip, "spaces_between_special_tokens": between}
     answer = client.post(path, {**body, **wish})
     assert answer.status == status
-    if status == 400:
-        assert answer.error["param"] == "spaces_between_special_tokens"
+    if status == 400:  # and that before other parameters
+        also = client.post(path, {**body, **wish, "temperature": 9})
+        assert answer.error["param"] == also.error["param"] == "spaces_between_special_tokens"
 
 
 @pytest.mark.parametrize("stop, sent_stop", [(None, ()), ([], ()), ("x", ("x",)), (["x", "yz"], ("x", "yz"))])
