@@ -98,7 +98,7 @@ class Alike(Generic[Model, Plan]):
     def _names_it_once(self, data: bytes) -> bool:
         """Whether the value that was cut is the one that counts: of a field that stands there twice it is the last."""
         try:
-            pairs = json.loads(data, object_pairs_hook=list)
+            pairs = json.loads(data.decode(), object_pairs_hook=list)  # in UTF-16 what was cut may be something else
         except (ValueError, RecursionError):
             return False
         return [name for name, _ in pairs].count(self._field) == 1

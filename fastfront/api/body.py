@@ -84,10 +84,11 @@ class BodyReader(Generic[Model]):
         """What the strict decoder refused."""
         try:
             body = self._lenient.decode(data)
+            fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+            data.decode()  # of unknown fields nobody else reads the values
         except REFUSED:
             return self._convert(_parse(data), ("body",))
-        # what is within known fields was right
-        self._tell(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
+        self._tell(fields)  # what is within known fields was right
         return body
 
     def read_value(self, value: Any, loc: Location) -> Model:

@@ -74,6 +74,11 @@ class Blank:
         self.is_blank = True
         self._held: list[str] = []
 
+    @property
+    def holds(self) -> bool:
+        """Whether anything is held back."""
+        return bool(self._held)
+
     def feed(self, text: str) -> str:
         """The text so far, once some of it is not white space."""
         if self.is_blank:

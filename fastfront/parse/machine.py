@@ -124,6 +124,8 @@ class Machine:
             return (CallArguments(self.calls - 1, ""), fast.Stretch(nest=nest)) if nest is not None else None
         field = self._state.field
         if field is Field.CONTENT and not self.before.get(Content):
+            if self._blank.holds and not self._content_edge.is_past:
+                return None  # what is held is past the edge before, what follows is not yet past this one
             return _CONTENT, self._text_stretch(self._content_edge, self._blank)
         if field is Field.REASONING and self._prefix.is_past and not self.before.get(Reasoning):
             return _REASONING, self._text_stretch(self._reasoning_edge)

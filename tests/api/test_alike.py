@@ -98,6 +98,17 @@ def test_of_a_field_that_comes_twice_the_last_counts(client: Client) -> None:
             assert client.generation.prompts[0].text == "<user>last"
 
 
+def test_a_body_in_utf_16_is_read_whole(client: Client) -> None:
+    """Its bytes may hold those of a field within a text."""
+    rest = f'","max_tokens":1,"messages":{json.dumps(user("real"))}}}'.encode("utf-16-le")
+    for at in range(5):
+        inner = b'"messages":%b' % json.dumps(user(f"evil {at}")).encode()
+        quote = "\u4e22".encode("utf-16-le")  # whose first byte is that of a quote
+        hidden = quote + inner + b" " * (len(inner) % 2) + quote
+        client.post(CHAT, '{"user":"'.encode("utf-16-le") + hidden + rest, HEADERS)
+        assert client.generation.prompts[0].text == "<user>real"
+
+
 def test_a_prompt(client: Client) -> None:
     for prompt in ("a", "bc", [100, 101], ["a", "b"], "", None, [], ["a", 5], "d", [[97], [98]], 5, "e"):
         for _ in range(2):

@@ -105,6 +105,12 @@ def test_refused(field: str, sent: object, kind: str, param: str) -> None:
     assert f"{{'type': '{kind}', 'loc': '{param}', 'msg': " in caught.value.message
 
 
+@pytest.mark.parametrize("field", [b'"x\xffy": 1', b'"zz": "\xff"', b'"z": {"a": ["\xed\xa0\x80"]}', b'"prompt": "\xff"'])
+def test_what_is_not_utf_8_is_refused(field: bytes) -> None:
+    with pytest.raises(BodyError, match="error parsing the body"):
+        read(b'{"max_tokens": 2, %b}' % field)
+
+
 def test_every_fault_is_counted() -> None:
     with pytest.raises(BodyError, match=r"^2 validation errors:\n") as caught:
         read({"temperature": "hot", "top_p": "wide"})

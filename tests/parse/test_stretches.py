@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,6 +135,19 @@ def test_every_reasoning(fast: SimpleNamespace, reasoning: str) -> None:
             text = text.replace("<think>", table.think.start[0]).replace("</think>", table.think.end[0])
         for start in (True, False, None):
             check(fast, table, text, start)
+
+
+@pytest.mark.parametrize("reasoning", sorted(REASONING))
+def test_white_space_around_reasoning(fast: SimpleNamespace, reasoning: str) -> None:
+    table = registry.choose("hermes", reasoning).with_calls
+    if table.think is None or not table.think.start:
+        return
+    start, end = table.think.start[0], table.think.end[0]
+    for before, after in itertools.product(("", "\n", " ", "\n\n ", "a\n"), ("", "\n", " \n", "\n\n")):
+        text = f"{before}{start}{after}r{before}{end}{after}b"
+        for begins in (True, False, None):
+            check(fast, table, text, begins)
+            check(fast, table, f'<tool_call>{{"name": "now", "arguments": {{}}}}</tool_call>{text}', begins)
 
 
 #: Of these parts each must go out without the machine but for a few tokens: reasoning, content, arguments.
