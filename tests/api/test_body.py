@@ -105,7 +105,7 @@ def test_refused(field: str, sent: object, kind: str, param: str) -> None:
     assert f"{{'type': '{kind}', 'loc': '{param}', 'msg': " in caught.value.message
 
 
-@pytest.mark.parametrize("field", [b'"x\xffy": 1', b'"zz": "\xff"', b'"z": {"a": ["\xed\xa0\x80"]}', b'"prompt": "\xff"'])
+@pytest.mark.parametrize("field", [b'"\xff": 1', b'"zz": "\xff"', b'"z": {"a": ["\xed\xa0\x80"]}', b'"prompt": "\xff"'])
 def test_what_is_not_utf_8_is_refused(field: bytes) -> None:
     with pytest.raises(BodyError, match="error parsing the body"):
         read(b'{"max_tokens": 2, %b}' % field)
