@@ -146,6 +146,13 @@ def test_what_conversations_share_changes_none(load: Load, model: str) -> None:
     assert made > 100
 
 
+def test_nothing_is_prepared_for_a_heavy_conversation(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompter = load("qwen3")
+    monkeypatch.setattr(type(prompter), "_common", None)
+    heavy = [{"role": "user", "content": "x" * 20_000}]
+    assert prompter.chats(ChatInput([])).now(heavy, json.dumps(heavy).encode()) is None
+
+
 def test_a_renderer_that_comes_later_is_taken(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[Any] = []
     render = FastTemplate.render
