@@ -18,20 +18,20 @@ class FieldFinder {
     end_ = at_ + json.size();
     if (at_ == end_ || *at_ != '{') return false;
     ++at_;
-    for (size_t depth = 1; at_ < end_;) {
+    while (at_ < end_) {
       const char* start = at_;
       switch (*at_++) {
         case '"':
           if (!skip_string()) return false;
-          if (depth == 1 && std::string_view(start, at_ - start) == key && colon()) return value(json.data());
+          if (std::string_view(start, at_ - start) == key && colon()) return value(json.data());
           break;
         case '{':
         case '[':
-          ++depth;
+          if (!skip_nested()) return false;
           break;
         case '}':
         case ']':
-          if (--depth == 0) return false;
+          return false;
       }
     }
     return false;
@@ -54,6 +54,7 @@ class FieldFinder {
     }
   }
 
+  // From behind the bracket that opens a list or object to behind the one that closes it.
   bool skip_nested() {
     for (size_t depth = 1; at_ < end_;) {
       switch (*at_++) {
