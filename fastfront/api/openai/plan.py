@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from fastfront.api.openai.beams import beam_options
 from fastfront.api.openai.events import Wishes
@@ -13,18 +14,24 @@ from fastfront.api.openai.recipe import Recipe, recipe
 from fastfront.api.state import RenderState
 from fastfront.beams import BeamOptions
 
+Body = TypeVar("Body", bound=GenerationFields)
 
-class RequestPlan(ABC):
+
+class RequestPlan(ABC, Generic[Body]):
     """Only to be read, like all that it holds. Parts are made when they are first wanted; RequestError if they cannot.
 
-    `n` choices are asked for, of `wanted` tokens each, None if that is left open. `fields` lack the messages or prompt.
+    `n` choices are asked for, of `wanted` tokens each, None if that is left open. `body` lacks its messages or prompt.
     """
 
-    def __init__(self, state: RenderState, fields: GenerationFields, n: int, wanted: int | None) -> None:
+    def __init__(self, state: RenderState, body: Body, n: int, wanted: int | None) -> None:
+        self.body = body
         self.wanted = wanted
         self._state = state
-        self._fields = fields
         self._n = n
+
+    def check(self) -> None:
+        """Tells what is wrong beside the prompt, before that is looked at."""
+        _ = self.constrained_by, self.beams
 
     @property
     @abstractmethod
@@ -34,25 +41,23 @@ class RequestPlan(ABC):
     @cached_property
     def beams(self) -> BeamOptions | None:
         """How to search, if that is what is wanted."""
-        return beam_options(self._state, self._fields, self._n, self.constrained_by)
+        return beam_options(self._state, self.body, self._n, self.constrained_by)
 
     @cached_property
     def recipe(self) -> Recipe:
         """The sampling parameters."""
-        return recipe(self._state, self._fields, self._sampled)
+        return recipe(self._state, self.body, self._sampled)
 
     @cached_property
     def generation(self) -> GenerationPlan:
         """What the engine is asked for."""
-        check_spaces(self._state, self._fields)
-        return plan_generation(
-            self._state, self._fields, self._sampled, self.recipe, self.wanted, self.constrained_by
-        )
+        check_spaces(self._state, self.body)
+        return plan_generation(self._state, self.body, self._sampled, self.recipe, self.wanted, self.constrained_by)
 
     @cached_property
     def wishes(self) -> Wishes:
         """What a stream carries."""
-        return stream_wishes(self._fields, self._state.settings)
+        return stream_wishes(self.body, self._state.settings)
 
     @property
     def _sampled(self) -> int:

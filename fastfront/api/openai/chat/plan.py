@@ -20,23 +20,18 @@ from fastfront.api.state import RenderState
 from fastfront.api.unknown import tell
 
 
-class ChatPlan(RequestPlan):
+class ChatPlan(RequestPlan[ChatRequest]):
     """The plan of chats. RequestError or BodyError for a body, with its messages, that is wrong in itself."""
 
     def __init__(self, state: RenderState, body: ChatRequest) -> None:
         check_chat(body, state.settings, state.limits)
         wanted, _ = wanted_tokens(body)
         super().__init__(state, body, 1 if body.n is None else body.n, wanted)
-        self.body = body
         self._reused_ids = take_reused_ids(body)
-
-    def check(self) -> None:
-        """Tells what is wrong beside the prompt. From then on the body is as the parsers want it."""
-        _ = self.constrained_by, self.beams
 
     @cached_property
     def constrained_by(self) -> str:
-        """The field that the answer's constraint comes from; makes the body what the parsers want."""
+        """The field that the answer's constraint comes from; from then on the body is as the parsers want it."""
         return prepare(self._state, self.body)
 
     @cached_property

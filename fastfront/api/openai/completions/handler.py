@@ -28,7 +28,7 @@ def completions(state: ApiState) -> Handler:
         check_model(plan.body.model, state.pipeline.info.names, state.limits)
         if (dead := state.dead()) is not None:
             raise dead
-        _ = plan.beams  # what is wrong there is told before what is wrong with the prompt
+        plan.check()
         prompts = None if plan.body.echo else prompts_now(state, plan.body, split, plan.limits)
         asked = _Asked(request, reply, plan)
         return _later(state, asked, split) if prompts is None else _answer(state, asked, prompts, None)

@@ -16,7 +16,7 @@ from fastfront.api.openai.plan import RequestPlan
 from fastfront.api.state import RenderState
 
 
-class CompletionPlan(RequestPlan):
+class CompletionPlan(RequestPlan[CompletionRequest]):
     """The plan of completions. RequestError or BodyError for a body that is wrong in itself."""
 
     def __init__(self, state: RenderState, body: CompletionRequest) -> None:
@@ -24,7 +24,6 @@ class CompletionPlan(RequestPlan):
         # with an echo alone the engine still has to run, for one token that nobody sees
         wanted = 16 if body.max_tokens is None else max(body.max_tokens, 1)
         super().__init__(state, body, body.n, wanted)
-        self.body = body
 
     @cached_property
     def constrained_by(self) -> str:
