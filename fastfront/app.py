@@ -8,14 +8,15 @@ import logging
 import shlex
 from dataclasses import replace
 
-from fastfront import __version__, env, memory
+from fastfront import __version__, env, memory, workers
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState
 from fastfront.config import Config, EngineConfig, HttpConfig
-from fastfront.engine.attach import Attachment, attach
+from fastfront.engine.attach import Attachment, Seat, attach
 from fastfront.engine.balance import read_stats
 from fastfront.engine.constraints.checker import Checker
 from fastfront.engine.guard import Guard
+from fastfront.engine.meeting import Meeting, meet
 from fastfront.errors import EngineDeadError, StartError
 from fastfront.fast import NATIVE, Router, Vocab
 from fastfront.metrics import Metrics
@@ -25,6 +26,7 @@ from fastfront.process import Prepared, Process, Stop, in_thread, load_parsers, 
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 from fastfront.settle import settle
+from fastfront.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +37,30 @@ LAST_WORDS = 3.0
 
 def run(config: Config) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
-    prepared = prepare(config)
+    count = config.workers or 1
+    prepared = prepare(config, count)
+    meeting = None
     try:
         settled = settle(config)
+        meeting = meet(settled.engine, count)
+        worker = workers.fork(count)
     except BaseException:
-        prepared.listener.remove()
+        prepared.remove()
+        if meeting is not None:
+            meeting.close()
         raise
-    return run_process(lambda stop: App(settled, prepared, stop))
+    return run_process(worker, lambda stop: App(settled, prepared, meeting, worker, stop))
 
 
 class App(Process):
     """The process of `serve` and of `frontend`."""
 
-    def __init__(self, config: Config, prepared: Prepared, stop: Stop) -> None:
-        super().__init__(config, prepared, stop)
+    def __init__(
+        self, config: Config, prepared: Prepared, meeting: Meeting | None, worker: Worker, stop: Stop
+    ) -> None:
+        super().__init__(config, prepared, worker, stop)
         self._config = config
+        self._meeting = meeting
         self._engines: Attachment | None = None
         self._checker = Checker(env.regex_compilation_timeout(), backend=grammar_backend(config))
 
@@ -59,8 +70,9 @@ class App(Process):
         model = await self.find()
         router = Router()
         _, reasoning = meant(None, config.api.reasoning_parser, config.model.model, model.info.model_type)
-        self._engines = attach(tell_engine(config, reasoning), model.info, router, self.flusher)
-        await self._engines.start(self._fail)
+        seat = Seat(self.worker.index, self.worker.count, self._meeting)
+        self._engines = attach(tell_engine(config, reasoning), model.info, router, self.flusher, seat)
+        await self._engines.start(self.fail)
         link = self._engines.link
         prompter = await self.load(model)
         parsers = load_parsers(config, prompter)
@@ -70,7 +82,7 @@ class App(Process):
         engine = await self._engines.wait_ready(config.ready_timeout)
         info.max_model_len = engine.max_model_len  # it knows; what the files say is a guess
         ranks = tuple(link.balancer.loads)
-        metrics = Metrics(info.names[0], info.max_model_len, ranks) if config.log_stats else None
+        metrics = self.metrics(info, ranks)
         if metrics is not None:
             link.on_stats = lambda rank, raw: _observe_stats(metrics, rank, raw)
         if self._engines.must_live:
@@ -83,7 +95,7 @@ class App(Process):
             dead=lambda: link.dead and EngineDeadError(str(link.dead)),  # one of its own for whoever raises it
             settings=parsers.settings,
             max_new_tokens=config.model.override_generation_config.get("max_new_tokens"),
-            metrics=metrics.render if metrics is not None else None,
+            metrics=metrics,
             preparation=parsers.preparation,
             format=parsers.format,
             counting=parsers.counting,
@@ -91,7 +103,7 @@ class App(Process):
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )
-        port = await self.serve(routes(state), metrics)
+        port = await self.serve(state, routes(state), metrics)
         memory.begin_serving()
         if isinstance(config.engine, EngineConfig):
             length = info.max_model_len
@@ -103,17 +115,15 @@ class App(Process):
         await self._checker.close()
         if self._engines is not None:
             await self._engines.close()
-
-    def _fail(self, error: StartError) -> None:
-        if not self.stop.done():
-            self.stop.set_exception(error)
+        if self._meeting is not None and self.worker.index == 0:
+            self._meeting.close()
 
     def _on_dead(self, error: EngineDeadError) -> None:
         asyncio.get_running_loop().call_later(LAST_WORDS, self._still_dead)
 
     def _still_dead(self) -> None:
         if self._engines is not None and self._engines.link.dead is not None:
-            self._fail(StartError(str(self._engines.link.dead)))
+            self.fail(StartError(str(self._engines.link.dead)))
 
 
 def grammar_backend(config: Config) -> str:

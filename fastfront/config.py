@@ -177,6 +177,8 @@ class RenderConfig:
     shutdown_timeout: int = 0
     log_stats: bool = True
     log_level: str = "INFO"
+    #: Processes that serve the port; None: as many as suit the command.
+    workers: int | None = None
     #: What of the flags will have no effect, for the log at start.
     warnings: tuple[str, ...] = ()
 

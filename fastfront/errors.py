@@ -98,5 +98,9 @@ class WireError(EngineError):
         self.offset = offset
 
 
+class WorkerError(FastfrontError):
+    """Another of the processes that serve the port does not do its part of this request."""
+
+
 class NativeMissingError(ConfigError):
     """FASTFRONT_NATIVE=1 was asked for and the compiled modules are not there."""

@@ -3,14 +3,20 @@
 Everything is counted once per request or per engine statistics message, nothing per token. Counting is adding to plain
 numbers, since a request is served in less time than `prometheus_client`'s own instruments take to count it; that
 library writes them out, and only a scrape pays for it.
+
+Several processes may serve one port: each counts alone, and the one that is scraped renders the sum of its own counts
+and the others' snapshots.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from math import fsum, inf
+from typing import TypeVar
 
+import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
@@ -19,6 +25,9 @@ from prometheus_client.utils import floatToGoString
 
 from fastfront.flow import FINISH_REASONS
 
+K = TypeVar("K")
+
+_LABELS = ("model_name", "engine")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 #: Routes that vLLM leaves out: they are asked all the time and by machines.
 _NOT_COUNTED = frozenset(("/metrics", "/health", "/load", "/ping", "/version"))
@@ -38,15 +47,37 @@ def token_buckets(most: int) -> tuple[float, ...]:
     return tuple(float(bound) for bound in steps if bound <= most)
 
 
-class _Histogram:
+def _united(parts: Iterable[dict[K, int]]) -> dict[K, int]:
+    """All keys, each with the sum of its numbers."""
+    out: dict[K, int] = {}
+    for part in parts:
+        for key, count in part.items():
+            out[key] = out.get(key, 0) + count
+    return out
+
+
+class Histogram(msgspec.Struct, forbid_unknown_fields=True):
     """How many values fell at or below each bound and not below the one before, and their sum."""
 
-    __slots__ = ("bounds", "counts", "total")
+    bounds: tuple[float, ...]
+    counts: list[int]
+    total: float
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
+    @classmethod
+    def empty(cls, bounds: tuple[float, ...]) -> Histogram:
+        """No value yet."""
+        return cls(bounds, [0] * (len(bounds) + 1), 0.0)
+
+    @classmethod
+    def sum(cls, parts: Sequence[Histogram]) -> Histogram:
+        """A new one with the values of all `parts`; ValueError unless they have the same bounds."""
+        bounds = parts[0].bounds
+        if any(part.bounds != bounds for part in parts):
+            raise ValueError("histograms with different bounds cannot be added")
+        counts = [sum(column) for column in zip(*(part.counts for part in parts), strict=True)]
+        # Exact, so the same in any order: a sum that shrank by its last bit when another process is scraped would be
+        # taken for a restart.
+        return cls(bounds, counts, fsum(part.total for part in parts))
 
     def observe(self, value: float) -> None:
         """One more value."""
@@ -57,92 +88,167 @@ class _Histogram:
         """Bounds as Prometheus writes them, each with the count of all values up to it."""
         out: list[tuple[str, float]] = []
         below = 0
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+        for bound, count in zip((*self.bounds, inf), self.counts, strict=True):
             below += count
             out.append((floatToGoString(bound), below))  # type: ignore[no-untyped-call]
         return out
 
 
-class _Engine:
-    """What is counted for one engine."""
+class EngineCounts(msgspec.Struct, forbid_unknown_fields=True):
+    """What is counted for one engine; totals of the sizes are the tokens of all its requests."""
 
-    __slots__ = (
-        "cache", "first_token", "generated", "generated_size", "prompt", "prompt_size", "running", "success", "waiting",
-        "whole",
-    )  # fmt: skip
+    success: dict[str, int]
+    #: What the engine last told of itself, and when (time.monotonic: one clock for all processes of a machine).
+    running: int
+    waiting: int
+    cache: float
+    heard: float
+    first_token: Histogram
+    whole: Histogram
+    prompt_size: Histogram
+    generated_size: Histogram
 
-    def __init__(self, sizes: tuple[float, ...]) -> None:
-        self.prompt = 0
-        self.generated = 0
-        self.success = dict.fromkeys(FINISH_REASONS, 0)
-        self.running = 0
-        self.waiting = 0
-        self.cache = 0.0
-        self.first_token = _Histogram(_FIRST_TOKEN)
-        self.whole = _Histogram(_WHOLE)
-        self.prompt_size = _Histogram(sizes)
-        self.generated_size = _Histogram(sizes)
+    @classmethod
+    def empty(cls, sizes: tuple[float, ...]) -> EngineCounts:
+        """Nothing counted, never heard of; `sizes` are the bounds for numbers of tokens."""
+        return cls(
+            success=dict.fromkeys(FINISH_REASONS, 0),
+            running=0,
+            waiting=0,
+            cache=0.0,
+            heard=-inf,
+            first_token=Histogram.empty(_FIRST_TOKEN),
+            whole=Histogram.empty(_WHOLE),
+            prompt_size=Histogram.empty(sizes),
+            generated_size=Histogram.empty(sizes),
+        )
+
+    @classmethod
+    def sum(cls, parts: Sequence[EngineCounts]) -> EngineCounts:
+        """New counts of all that `parts` counted; what the engine tells of itself is what was heard last."""
+        latest = max(parts, key=lambda part: part.heard)
+        return cls(
+            success=_united(part.success for part in parts),
+            running=latest.running,
+            waiting=latest.waiting,
+            cache=latest.cache,
+            heard=latest.heard,
+            first_token=Histogram.sum([part.first_token for part in parts]),
+            whole=Histogram.sum([part.whole for part in parts]),
+            prompt_size=Histogram.sum([part.prompt_size for part in parts]),
+            generated_size=Histogram.sum([part.generated_size for part in parts]),
+        )
 
 
-class Metrics(Collector):
-    """The process's metrics for one served model of `max_model_len` tokens; `engines` have series from the start."""
+class Counts(msgspec.Struct, forbid_unknown_fields=True):
+    """What one process has counted since `created` (Unix time); `answers` by method, route and status."""
 
-    def __init__(self, model_name: str, max_model_len: int, engines: Iterable[int] = (0,)) -> None:
+    created: float
+    engines: dict[int, EngineCounts]
+    answers: dict[tuple[str, str, int], int]
+
+    @classmethod
+    def sum(cls, parts: Sequence[Counts]) -> Counts:
+        """New counts of all that `parts` counted."""
+        known = dict.fromkeys(index for part in parts for index in part.engines)
+        return cls(
+            created=min(part.created for part in parts),
+            engines={
+                index: EngineCounts.sum([part.engines[index] for part in parts if index in part.engines])
+                for index in known
+            },
+            answers=_united(part.answers for part in parts),
+        )
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Counts)
+
+
+def _read(snapshot: bytes) -> Counts:
+    try:
+        return _DECODER.decode(snapshot)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"this is no snapshot of this version's metrics: {error}") from error
+
+
+class Metrics:
+    """What one process counts for a served model of `max_model_len` tokens; `engines` have series from the start.
+
+    Unless it is `alone`, what describes a single process (python_*, process_*) is left out of the exposition.
+    """
+
+    def __init__(
+        self, model_name: str, max_model_len: int, engines: Iterable[int] = (0,), *, alone: bool = True
+    ) -> None:
         self.model_name = model_name
         self._sizes = token_buckets(max_model_len)
-        self._engines = {index: _Engine(self._sizes) for index in engines}
-        self._answers: dict[tuple[str, str, int], int] = {}
-        self._created = time.time()
-        self.registry = CollectorRegistry()
-        for collector in (GCCollector, PlatformCollector, ProcessCollector):
-            collector(registry=self.registry)
-        self.registry.register(self)
+        self._counts = Counts(time.time(), {index: EngineCounts.empty(self._sizes) for index in engines}, {})
+        self._process = CollectorRegistry()
+        if alone:
+            for collector in (GCCollector, PlatformCollector, ProcessCollector):
+                collector(registry=self._process)
 
-    def _engine(self, index: int) -> _Engine:
-        known = self._engines.get(index)
-        if known is None:
-            known = self._engines[index] = _Engine(self._sizes)
-        return known
+    def _add(self, engine: int) -> EngineCounts:
+        added = self._counts.engines[engine] = EngineCounts.empty(self._sizes)
+        return added
 
     def observe_scheduler(self, engine: int, running: int, waiting: int, kv_cache_usage: float) -> None:
         """The engine's own statistics; `kv_cache_usage` 0 to 1."""
-        series = self._engine(engine)
+        series = self._counts.engines.get(engine) or self._add(engine)
         series.running = running
         series.waiting = waiting
         series.cache = kv_cache_usage
+        series.heard = time.monotonic()
 
     def observe_first_token(self, engine: int, seconds: float) -> None:
         """A request's first output came `seconds` after it arrived."""
-        self._engine(engine).first_token.observe(seconds)
+        series = self._counts.engines.get(engine) or self._add(engine)
+        series.first_token.observe(seconds)
 
     def observe_finished(
         self, engine: int, finish_reason: str, prompt_tokens: int, generated_tokens: int, seconds: float
     ) -> None:
         """A request ended (`finish_reason` of flow.FINISH_REASONS) `seconds` after it arrived."""
-        series = self._engine(engine)
+        series = self._counts.engines.get(engine) or self._add(engine)
         series.success[finish_reason] += 1
-        series.prompt += prompt_tokens
-        series.generated += generated_tokens
         series.whole.observe(seconds)
         series.prompt_size.observe(prompt_tokens)
         series.generated_size.observe(generated_tokens)
 
     def observe_http(self, method: str, handler: str, status: int) -> None:
         """One HTTP answer; `handler` is the route's path or `none`, never what a client sent (that has no end)."""
+        answers = self._counts.answers
         key = (method if method in _METHODS else "OTHER", handler, status)
-        self._answers[key] = self._answers.get(key, 0) + 1
+        answers[key] = answers.get(key, 0) + 1
 
-    def render(self, accept: str) -> tuple[str, bytes]:
-        """Content type and text, in the form that the Accept header asks for."""
+    def snapshot(self) -> bytes:
+        """What has been counted until now, for another process's `render`: Counts as msgpack."""
+        return _ENCODER.encode(self._counts)
+
+    def render(self, accept: str, others: Iterable[bytes] = ()) -> tuple[str, bytes]:
+        """Content type and text of the sum of own counts and the snapshots `others`, in the form `accept` asks for.
+
+        ValueError for a snapshot of another version or another model's length.
+        """
+        counts = Counts.sum([self._counts, *map(_read, others)])
         encode, content_type = choose_encoder(accept)
-        return content_type, encode(self.registry)
+        return content_type, encode(_Exposition(self.model_name, counts, self._process))
 
-    # --- prometheus_client's Collector
+
+class _Exposition(Collector):
+    """Counts as prometheus_client's families, after those of `process`."""
+
+    def __init__(self, model_name: str, counts: Counts, process: CollectorRegistry) -> None:
+        self._model_name = model_name
+        self._counts = counts
+        self._process = process
 
     def collect(self) -> Iterator[Metric]:
-        """All families with what has been counted until now."""
-        yield self._counter("vllm:prompt_tokens", "Prompt tokens of all requests.", "prompt")
-        yield self._counter("vllm:generation_tokens", "Tokens generated.", "generated")
+        """All families, in the order in which they are written."""
+        yield from self._process.collect()
+        yield self._counter("vllm:prompt_tokens", "Prompt tokens of all requests.", "prompt_size")
+        yield self._counter("vllm:generation_tokens", "Tokens generated.", "generated_size")
         yield self._success()
         yield self._gauge("vllm:num_requests_running", "Requests in the engine's batch.", "running")
         yield self._gauge("vllm:num_requests_waiting", "Requests in the engine's queue.", "waiting")
@@ -153,14 +259,15 @@ class Metrics(Collector):
         yield self._histogram("vllm:request_generation_tokens", "Generated tokens a request.", "generated_size")
         yield self._http()
 
-    def _series(self) -> Iterator[tuple[list[str], _Engine]]:
-        for index, series in self._engines.items():
-            yield [self.model_name, str(index)], series
+    def _series(self) -> Iterator[tuple[list[str], EngineCounts]]:
+        for index, series in self._counts.engines.items():
+            yield [self._model_name, str(index)], series
 
     def _counter(self, name: str, text: str, field: str) -> Metric:
         family = CounterMetricFamily(name, text, labels=_LABELS)
         for labels, series in self._series():
-            family.add_metric(labels, getattr(series, field), created=self._created)
+            histogram: Histogram = getattr(series, field)
+            family.add_metric(labels, histogram.total, created=self._counts.created)
         return family
 
     def _gauge(self, name: str, text: str, field: str) -> Metric:
@@ -172,7 +279,7 @@ class Metrics(Collector):
     def _histogram(self, name: str, text: str, field: str) -> Metric:
         family = HistogramMetricFamily(name, text, labels=_LABELS)
         for labels, series in self._series():
-            histogram: _Histogram = getattr(series, field)
+            histogram: Histogram = getattr(series, field)
             family.add_metric(labels, histogram.buckets(), histogram.total)
         return family
 
@@ -182,12 +289,12 @@ class Metrics(Collector):
         )
         for labels, series in self._series():
             for reason, count in series.success.items():
-                family.add_metric([*labels, reason], count, created=self._created)
+                family.add_metric([*labels, reason], count, created=self._counts.created)
         return family
 
     def _http(self) -> Metric:
         classes: dict[tuple[str, str, str], int] = {}
-        for (method, handler, status), count in self._answers.items():
+        for (method, handler, status), count in self._counts.answers.items():
             if handler not in _NOT_COUNTED:
                 key = (method, f"{status // 100}xx", handler)
                 classes[key] = classes.get(key, 0) + count
@@ -195,8 +302,5 @@ class Metrics(Collector):
             "http_requests", "HTTP requests by method, status class and route.", labels=("method", "status", "handler")
         )
         for key, count in classes.items():
-            family.add_metric(key, count, created=self._created)
+            family.add_metric(key, count, created=self._counts.created)
         return family
-
-
-_LABELS = ("model_name", "engine")

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import ssl
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import uvloop
 
 from fastfront import memory
+from fastfront.api import ops
 from fastfront.api.errors import render_and_log, render_error
 from fastfront.api.routes import Routes
+from fastfront.api.state import RenderState
 from fastfront.config import ApiConfig, HttpConfig, RenderConfig
+from fastfront.errors import FastfrontError
 from fastfront.fast import NATIVE, Flusher, Vocab
+from fastfront.flow import ModelInfo
 from fastfront.http.auth import Keys
 from fastfront.http.cors import Cors
-from fastfront.http.listener import Listener, adopt, bind_tcp, bind_unix
+from fastfront.http.listener import Listener, adopt, bind_tcp_for, bind_unix
 from fastfront.http.router import Router
 from fastfront.http.server import Server
 from fastfront.http.settings import Settings
@@ -36,6 +39,7 @@ from fastfront.prompt.load import Model, PromptSettings, find_model, open_prompt
 from fastfront.prompt.mistral import AnyTokenizer
 from fastfront.prompt.prompter import Prompter
 from fastfront.text.vocab import build_vocab
+from fastfront.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -45,31 +49,53 @@ Stop = asyncio.Future[None]
 
 
 class Prepared(NamedTuple):
-    """What a process has before anything that takes long: its TLS settings and its socket, bound, not listening."""
+    """What there is before anything that takes long: TLS settings, and a socket for each worker, bound, not listening.
+
+    Several workers may have one and the same.
+    """
 
     tls: ssl.SSLContext | None
-    listener: Listener
+    listeners: list[Listener]
+
+    def part(self, index: int) -> Listener:
+        """The listener of one worker, which this process is from now on: the others' are closed here."""
+        own = self.listeners[index]
+        if index:
+            own.path = None  # it is the first worker's to remove
+        for listener in self.listeners:
+            if listener is not own:
+                listener.sock.close()
+        return own
+
+    def remove(self) -> None:
+        """Closes the sockets and removes what file they have."""
+        for listener in self.listeners:
+            listener.remove()
 
 
-def prepare(config: RenderConfig) -> Prepared:
-    """Checks and binds what is quick, so that a start in vain ends early; StartError or ConfigError."""
+def prepare(config: RenderConfig, count: int = 1) -> Prepared:
+    """Checks and binds for `count` workers what is quick, so that a start in vain ends early; StartError, ConfigError.
+    """
     api = config.api
     for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
         if plugin:
             load_plugin(plugin, config.model.model)
     check_names(api.tool_call_parser, api.reasoning_parser)
-    return Prepared(_tls(config.http), _listener(config.http))
+    return Prepared(_tls(config.http), _listeners(config.http, count))
 
 
 class Process(ABC):
     """The process, from its configuration to its end."""
 
-    def __init__(self, config: RenderConfig, prepared: Prepared, stop: Stop) -> None:
+    def __init__(self, config: RenderConfig, prepared: Prepared, worker: Worker, stop: Stop) -> None:
         self.config = config
+        self.worker = worker
         self.stop = stop
         self.flusher = Flusher()
         self._hurry = asyncio.Event()  # a second signal: no more draining
-        self._tls, self._listener = prepared
+        self._tls = prepared.tls
+        self._listener = prepared.part(worker.index)
+        self._closing = False
         self._prompter: Prompter | None = None
         self._server: Server | None = None
 
@@ -79,32 +105,55 @@ class Process(ABC):
 
     async def find(self) -> Model:
         """Finds the model's files and reads what is small of them."""
-        return await in_thread(find_model, _prompt_settings(self.config), leave=True)
+        await self.worker.before_finding()
+        model = await in_thread(find_model, _prompt_settings(self.config), leave=True)
+        self.worker.found()
+        return model
 
     async def load(self, model: Model) -> Prompter:
         """Loads the model's tokenizer and templates."""
         self._prompter = await in_thread(open_prompter, model)
         return self._prompter
 
-    async def serve(self, routes: Routes, metrics: Metrics | None) -> int | None:
-        """Listens; `load` has been called. `metrics` counts the answers. The TCP port, if it is one."""
+    def metrics(self, info: ModelInfo, engines: Iterable[int]) -> Metrics | None:
+        """What counts; None where nothing is to be."""
+        if not self.config.log_stats:
+            return None
+        return Metrics(info.names[0], info.max_model_len, engines, alone=self.worker.count == 1)
+
+    async def serve(self, state: RenderState, routes: Routes, metrics: Metrics | None) -> int | None:
+        """Listens once all workers can; `load` has been called. `metrics` counts the answers. The TCP port, if any."""
         assert self._prompter is not None
-        self._server = _server(self.config.http, routes, self.flusher, self._tls, metrics)
-        await self._server.start([self._listener])
+        state.others = self.worker.others
+        await self.worker.share(lambda: ops.tell(state))
+        server = _server(self.config.http, routes, self.flusher, self._tls, metrics)
+        await self.worker.all_ready()
+        self._server = server
+        await server.start([self._listener])
         port = self._listener.port()
         where = self.config.http.uds or f"port {port}"
-        name = self._prompter.info.names[0]
-        log.info("serving %s on %s (%s)", name, where, "native" if NATIVE else "pure Python")
+        name, form, count = self._prompter.info.names[0], "native" if NATIVE else "pure Python", self.worker.count
+        log.info("serving %s on %s (%s%s)", name, where, form, f", {count} workers" if count > 1 else "")
         return port
 
     async def close(self) -> None:
         """Drains as long as the configuration says, then takes everything down; also what a start has only begun."""
+        self._closing = True
+        asked = self.stop.done() and self.stop.exception() is None
+        drain = self.config.shutdown_timeout if asked else 0
+        ending = asyncio.ensure_future(self.worker.end(quick=not asked, drain=drain))
         if self._server is not None:
-            await self._drain(self._server)
+            await self._drain(self._server, drain)
         else:
             self._listener.remove()
+        await ending
         if self._prompter is not None:
             await self._prompter.close()
+
+    def fail(self, error: FastfrontError) -> None:
+        """Ends the process with this error, unless it ends already."""
+        if not self._closing and not self.stop.done():
+            self.stop.set_exception(error)
 
     def on_signal(self) -> None:
         """The first signal asks for the end, the second for a quick one."""
@@ -113,9 +162,8 @@ class Process(ABC):
         else:
             self.stop.set_result(None)
 
-    async def _drain(self, server: Server) -> None:
-        asked = not self.stop.done() or self.stop.exception() is None
-        draining = asyncio.ensure_future(server.stop(self.config.shutdown_timeout if asked else 0))
+    async def _drain(self, server: Server, seconds: float) -> None:
+        draining = asyncio.ensure_future(server.stop(seconds))
         hurrying = asyncio.ensure_future(self._hurry.wait())
         await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
         hurrying.cancel()
@@ -128,24 +176,24 @@ class Process(ABC):
             log.exception("the HTTP server did not stop in order")
 
 
-def run(build: Callable[[Stop], Process]) -> int:
+def run(worker: Worker, build: Callable[[Stop], Process]) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
     memory.begin_loading()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(build))
+    with worker.last_word(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(worker, build))
 
 
-async def _run(build: Callable[[Stop], Process]) -> int:
+async def _run(worker: Worker, build: Callable[[Stop], Process]) -> int:
     loop = asyncio.get_running_loop()
     stop: Stop = loop.create_future()
     process = build(stop)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, process.on_signal)
+    worker.begin(process)
     starting = loop.create_task(process.start())
     try:
         await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            worker.started()
         await stop
     finally:
         starting.cancel()
@@ -238,10 +286,10 @@ def _prompt_settings(config: RenderConfig) -> PromptSettings:
     )
 
 
-def _listener(http: HttpConfig) -> Listener:
+def _listeners(http: HttpConfig, count: int) -> list[Listener]:
     if http.listen_fd is not None:
-        return adopt(http.listen_fd)
-    return bind_unix(http.uds) if http.uds is not None else bind_tcp(http.host, http.port)
+        return [adopt(http.listen_fd)] * count
+    return [bind_unix(http.uds)] * count if http.uds is not None else bind_tcp_for(count, http.host, http.port)
 
 
 def _tls(http: HttpConfig) -> ssl.SSLContext | None:

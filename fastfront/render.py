@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from functools import cached_property
 
-from fastfront import __version__, memory
+from fastfront import __version__, memory, workers
 from fastfront.api.routes import render_routes
 from fastfront.api.state import RenderState
 from fastfront.config import RenderConfig
 from fastfront.fast import NATIVE, Vocab
 from fastfront.flow import ModelInfo
-from fastfront.metrics import Metrics
 from fastfront.process import Process, in_thread, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
@@ -25,8 +24,14 @@ VLLM_VERSION = "0.32.0"
 
 def run(config: RenderConfig) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin."""
-    prepared = prepare(config)
-    return run_process(lambda stop: RenderApp(config, prepared, stop))
+    count = config.workers or workers.unasked()
+    prepared = prepare(config, count)
+    try:
+        worker = workers.fork(count)
+    except BaseException:
+        prepared.remove()
+        raise
+    return run_process(worker, lambda stop: RenderApp(config, prepared, worker, stop))
 
 
 class Frontend:
@@ -50,7 +55,7 @@ class RenderApp(Process):
         config = self.config
         prompter = await self.load(await self.find())
         info = prompter.info
-        metrics = Metrics(info.names[0], info.max_model_len, engines=()) if config.log_stats else None
+        metrics = self.metrics(info, engines=())
         parsers = load_parsers(config, prompter)
         frontend = Frontend(prompter)
         state = RenderState(
@@ -60,14 +65,14 @@ class RenderApp(Process):
             native=NATIVE,
             settings=parsers.settings,
             max_new_tokens=config.model.override_generation_config.get("max_new_tokens"),
-            metrics=metrics.render if metrics is not None else None,
+            metrics=metrics,
             preparation=parsers.preparation,
             format=parsers.format,
             chat_template=prompter.chat_template,
             template_kwargs=config.model.default_chat_template_kwargs,
         )
         state.vocab_ready = asyncio.get_running_loop().create_future()
-        await self.serve(render_routes(state), metrics)
+        await self.serve(state, render_routes(state), metrics)
         state.vocab_ready.set_result(await in_thread(getattr, frontend, "vocab"))
         await in_thread(_speed_up, prompter)
         memory.begin_serving()

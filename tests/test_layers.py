@@ -10,7 +10,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "fastfront"
 
-BASE = {"errors", "flow", "config", "env", "log", "metrics", "gguf_file", "progress", "fast", ""}
+BASE = {"errors", "flow", "config", "cores", "env", "log", "metrics", "gguf_file", "progress", "fast", ""}
 STAGES = {"http", "prompt", "engine", "text", "parse"}
 
 #: Part of the package -> the parts that it may import, beside itself. "" is fastfront/__init__.py.
@@ -18,6 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": set(),
     "errors": set(),
     "env": {"errors"},
+    "cores": set(),
     "config": {"errors"},
     "gguf_file": {"errors"},
     "progress": {"env"},
@@ -35,12 +36,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": BASE | {"beams", "pipeline"},
     # The process's own, whatever runs in it.
     "memory": set(),
-    "process": BASE | {"memory", "http", "prompt", "text", "parse", "api"},
+    "told": {"errors"},
+    "workers": {"cores", "errors", "told"},
+    "process": BASE | {"memory", "workers", "http", "prompt", "text", "parse", "api"},
     # No engine and no pipeline: that is what it is for.
-    "render": BASE | {"memory", "process", "prompt", "parse", "api"},
+    "render": BASE | {"memory", "workers", "process", "prompt", "parse", "api"},
     # Which engine, which model: both stages' business.
     "settle": BASE | {"prompt", "engine"},
-    "app": BASE | STAGES | {"memory", "process", "settle", "pipeline", "api"},
+    "app": BASE | STAGES | {"memory", "workers", "process", "settle", "pipeline", "api"},
     # mock-engine is an engine with a command line; bench gives the load generator a tokenizer.
     "cli": BASE | {"app", "render", "engine", "load", "prompt"},
     "__main__": {"cli"},

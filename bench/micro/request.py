@@ -23,9 +23,11 @@ import uvloop
 
 from fastfront import app
 from fastfront.cli.build import serve_config
+from fastfront.engine.meeting import meet
 from fastfront.http.protocol import Connection
 from fastfront.process import prepare
 from fastfront.settle import settle
+from fastfront.workers import Worker
 
 STREAMS, TOKENS, PROMPT, A_READ = 64, 128, 512, 32
 ROUNDS, BATCHES = 8, 20
@@ -77,7 +79,9 @@ async def started(model: str, options: list[str]) -> tuple[Any, Nowhere]:
     """A serving process whose engine is played, and what the engine gets."""
     outside = ["--data-parallel-size-local", "0", "--data-parallel-rpc-port", "0", "--port", "0"]
     config = serve_config([model, "--served-model-name", "m", *outside, *options])
-    process = app.App(settle(config), prepare(config), asyncio.get_running_loop().create_future())
+    config = settle(config)
+    stop = asyncio.get_running_loop().create_future()
+    process = app.App(config, prepare(config), meet(config.engine, 1), Worker(), stop)
     attach, engine = app.attach, Nowhere()
 
     def played(*args: Any) -> Any:

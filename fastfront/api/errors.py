@@ -22,6 +22,7 @@ from fastfront.errors import (
     UnauthorizedError,
     UnsupportedError,
     WireError,
+    WorkerError,
 )
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     EngineDeadError: _INTERNAL,
     EngineRequestError: _INTERNAL,
     WireError: _INTERNAL,
+    WorkerError: _INTERNAL,
     BaseException: _INTERNAL,
 }
 #: Answers that have no `error` object, as FastAPI writes them.
@@ -112,6 +114,8 @@ def _message(error: BaseException) -> str:
         return _with_values(error) if type(error) is RequestError else error.message
     if isinstance(error, EngineDeadError):
         return str(error) or "The engine is dead."
+    if isinstance(error, WorkerError):
+        return str(error)
     return "Internal server error"
 
 

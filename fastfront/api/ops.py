@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
-from fastfront.api.state import RenderState
+from fastfront.api.state import Metrics, RenderState
 from fastfront.flow import Handler, HttpRequest, Reply
 
 
@@ -32,19 +30,37 @@ def version(state: RenderState) -> Handler:
 
 
 def load(state: RenderState) -> Handler:
-    """How many requests are being generated."""
+    """How many requests are being generated, by all processes of this port."""
 
-    def handle(request: HttpRequest, reply: Reply) -> None:
-        reply.send(200, b'{"server_load":%d}' % state.in_flight)
+    async def handle(request: HttpRequest, reply: Reply) -> None:
+        others = sum(_read_told(told).in_flight for told in await state.others())
+        reply.send(200, b'{"server_load":%d}' % (state.in_flight + others))
 
     return handle
 
 
-def metrics(render: Callable[[str], tuple[str, bytes]]) -> Handler:
-    """Prometheus text, in the form that the Accept header asks for."""
+def metrics(state: RenderState, own: Metrics) -> Handler:
+    """Prometheus text of what all processes of this port have counted, in the form that the Accept header asks for."""
 
-    def handle(request: HttpRequest, reply: Reply) -> None:
-        content_type, body = render(request.headers.get("accept", ""))
+    async def handle(request: HttpRequest, reply: Reply) -> None:
+        others = [_read_told(told).metrics for told in await state.others()]
+        content_type, body = own.render(request.headers.get("accept", ""), others)
         reply.send(200, body, content_type)
 
     return handle
+
+
+class Told(msgspec.Struct, array_like=True):
+    """What one process tells the others of itself."""
+
+    in_flight: int
+    metrics: bytes
+
+
+_read_told = msgspec.msgpack.Decoder(Told).decode
+
+
+def tell(state: RenderState) -> bytes:
+    """What this process tells the others of itself."""
+    counted = state.metrics.snapshot() if state.metrics is not None else b""
+    return msgspec.msgpack.encode(Told(state.in_flight, counted))

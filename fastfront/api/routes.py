@@ -45,7 +45,7 @@ def render_routes(state: RenderState) -> Routes:
         ("GET", "/load", ops.load(state)),
     ]
     if state.metrics is not None:
-        table.append(("GET", "/metrics", ops.metrics(state.metrics)))
+        table.append(("GET", "/metrics", ops.metrics(state, state.metrics)))
     if state.settings.enable_tokenizer_info_endpoint:
         table.append(("GET", "/tokenizer_info", tokenizer_info(state)))
     return table

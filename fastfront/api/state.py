@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -233,8 +233,22 @@ class Counting(Protocol):
         """What makes the counter of an answer; `in_reasoning` as Format.reasoning_state says."""
 
 
+class Metrics(Protocol):
+    """What is counted."""
+
+    def snapshot(self) -> bytes:
+        """All of it, for another process to add."""
+
+    def render(self, accept: str, others: Iterable[bytes] = ()) -> tuple[str, bytes]:
+        """Content type, for an Accept header, and exposition of the sum with others' snapshots."""
+
+
 def _lives() -> None:
     return None
+
+
+async def _nobody() -> list[bytes]:
+    return []
 
 
 @dataclass(slots=True)
@@ -248,8 +262,10 @@ class RenderState:
     dead: Callable[[], EngineDeadError | None] = _lives
     settings: ApiConfig = field(default_factory=ApiConfig)
     limits: Limits = field(default_factory=Limits.from_env)
-    #: Takes an Accept header; a content type and the exposition. None: no /metrics.
-    metrics: Callable[[str], tuple[str, bytes]] | None = None
+    #: None: no /metrics.
+    metrics: Metrics | None = None
+    #: What the other processes that serve this port tell of themselves (api.ops.tell).
+    others: Callable[[], Awaitable[list[bytes]]] = _nobody
     #: A cap on max_tokens that no request lifts: max_new_tokens of an overriding generation config.
     max_new_tokens: int | None = None
     in_flight: int = 0

@@ -20,6 +20,8 @@ HTTP = (
     Flag("uds", "text", None, S, "path of a Unix socket, instead of host and port", "http.uds", "serve"),
     Flag("http_timeout_keep_alive", "natural", 5, S, "seconds that an idle connection is kept "
          "(VLLM_HTTP_TIMEOUT_KEEP_ALIVE)", "http.keep_alive_timeout", null=True),
+    Flag("api_server_count", "positive", 1, S, "processes that serve the port, for more than one core's work",
+         "config.workers", "serve", ("-asc",)),
     Flag("h11_max_incomplete_event_size", "positive", 4194304, S, "most bytes of a request's head (65536 if not given)",
          "http.max_head_size"),
     Flag("h11_max_header_count", "positive", 256, S, "most header lines of a request", "http.max_header_count"),
@@ -191,7 +193,6 @@ ENGINE = (
     Flag("max_model_len", "text", None, E, "context length, as the engine understands it", "", "serve"),
     Flag("headless", "switch", False, R, "start only the engine: that is `vllm serve --headless`", "", "serve"),
     Flag("config", "text", None, R, "file of options", "", "serve"),
-    Flag("api_server_count", "positive", 1, R, "several frontend processes", "", "serve", ("-asc",)),
     Flag("data_parallel_rank", "natural", None, R, "one rank of an external balancer", "", "serve", ("-dpn",)),
     Flag("data_parallel_hybrid_lb", "switch", False, R, "balancer outside, ranks of a node inside", "", "serve",
          ("-dph",)),
@@ -226,6 +227,8 @@ _OF_RENDER = {
     for flag in (
         Flag("max_model_len", "length", None, S, "context length in tokens, also as 32k or 1M (the model's own)",
              "model.max_model_len"),
+        Flag("api_server_count", "positive", None, S, "processes that serve the port (one for each core, at most 4)",
+             "config.workers", "serve", ("-asc",)),
         Flag("enable_scale_out", "switch", False, N, "the render routes are all that there is"),
         Flag("enable_tokenizer_info_endpoint", "switch", True, S, "the route /tokenizer_info",
              "api.enable_tokenizer_info_endpoint"),

@@ -7,16 +7,16 @@ import asyncio
 import logging
 import shlex
 import socket
-import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fastfront import env
 from fastfront.config import Config, EngineConfig, InheritedConfig
 from fastfront.engine.handshake import Handshake
 from fastfront.engine.link import EngineLink
+from fastfront.engine.meeting import Meeting, Pair
 from fastfront.engine.registration import EngineInfo
-from fastfront.engine.sockets import address_of, tcp_listener, unix_listener
 from fastfront.engine.supervisor import Launch, Supervisor, command_for
 from fastfront.engine.wire import Addresses
 from fastfront.errors import StartError
@@ -25,7 +25,8 @@ from fastfront.flow import ModelInfo
 from fastfront.progress import wants_bar
 
 if TYPE_CHECKING:
-    from fastfront.engine.coordinator import CoordinatorClient, InProcessCoordinator
+    from fastfront.engine.coordinator import InProcessCoordinator
+    from fastfront.engine.coordinator_client import CoordinatorClient
 
 log = logging.getLogger(__name__)
 
@@ -49,37 +50,65 @@ class Attachment(Protocol):
         """Closes the sockets and ends what was started."""
 
 
-def attach(config: Config, info: ModelInfo, router: Router, flusher: Flusher) -> Attachment:
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Which of `count` workers this is, and where they meet their engines: None under a supervisor."""
+
+    index: int
+    count: int
+    meeting: Meeting | None
+
+
+def attach(config: Config, info: ModelInfo, router: Router, flusher: Flusher, seat: Seat) -> Attachment:
     """The attachment that the configuration asks for; nothing is opened yet."""
     if isinstance(config.engine, InheritedConfig):
-        return Inherited(config.engine, info, router, flusher)
+        return _inherited(config.engine, info, router, flusher)
+    return _own(config.engine, config.model.place, info, router, flusher, seat)
+
+
+def _inherited(config: InheritedConfig, info: ModelInfo, router: Router, flusher: Flusher) -> Joined:
+    link = EngineLink(router, flusher, vocab_size=info.vocab_size, start=config.start_index, count=config.count)
+    pair = Pair(_adopted(config.input_fd), _adopted(config.output_fd))
+    return Joined(link, pair, config.coordinator_address, must_live=True)
+
+
+def _own(
+    config: EngineConfig, place: str | None, info: ModelInfo, router: Router, flusher: Flusher, seat: Seat
+) -> Attachment:
+    assert seat.meeting is not None
+    pair = seat.meeting.take(seat.index)
+    link = EngineLink(
+        router, flusher, vocab_size=info.vocab_size, count=config.size, client=seat.index, clients=seat.count
+    )
+    if seat.index:
+        # The first worker ends all when the engines have.
+        return Joined(link, pair, seat.meeting.front if config.size > 1 else None, must_live=False)
     # vLLM finds the model by its name; the built-in engine looks for nothing.
-    place = config.model.place if config.engine.kind == "torch" else None
-    return Owned(config.engine, place or info.root, info, router, flusher)
+    model = (place if config.kind == "torch" else None) or info.root
+    return Owned(config, model, link, pair, seat, lockstep=info.is_moe)
 
 
-class Inherited:
-    """Under vLLM's supervisor (wire a.2): it has bound the sockets and starts, watches and ends the engines."""
+class Joined:
+    """Engines that somebody else starts, watches and ends: vLLM's supervisor (wire a.2), or the first worker."""
 
-    must_live = True
-
-    def __init__(self, config: InheritedConfig, info: ModelInfo, router: Router, flusher: Flusher) -> None:
-        self._config = config
+    def __init__(self, link: EngineLink, pair: Pair, coordinator_address: str | None, *, must_live: bool) -> None:
+        self.link = link
+        self.must_live = must_live
+        self._pair = pair
+        self._coordinator_address = coordinator_address
         self._coordinator: CoordinatorClient | None = None
-        self.link = EngineLink(
-            router, flusher, vocab_size=info.vocab_size, start=config.start_index, count=config.count
-        )
 
     async def start(self, fail: Fail) -> None:
-        config = self._config
-        if config.coordinator_address is not None:
-            self._coordinator = CoordinatorClient(config.coordinator_address, self.link.take_counts)
+        if self._coordinator_address is not None:
+            from fastfront.engine.coordinator_client import CoordinatorClient  # loads zmq, which only this needs
+
+            self._coordinator = CoordinatorClient(self._coordinator_address, self.link.take_counts)
             await self._coordinator.start()
             self.link.waves = self._coordinator
-        await self.link.start(_adopted(config.input_fd), _adopted(config.output_fd))
+        await self.link.start(*self._pair)
 
     async def wait_ready(self, timeout: float) -> EngineInfo:  # noqa: ASYNC109
-        log.info("waiting for %d engine(s)", self._config.count)
+        log.info("waiting for %d engine(s)", len(self.link.balancer.loads))
         return await self.link.wait_ready(timeout)
 
     async def close(self) -> None:
@@ -89,28 +118,30 @@ class Inherited:
 
 
 class Owned:
-    """`serve`: this process owns the handshake (wire b.2)."""
+    """`serve`, the first worker: it owns the handshake (wire b.2), in which engines learn of every worker's sockets."""
 
     def __init__(
-        self, config: EngineConfig, model: str, info: ModelInfo, router: Router, flusher: Flusher
+        self, config: EngineConfig, model: str, link: EngineLink, pair: Pair, seat: Seat, *, lockstep: bool
     ) -> None:
+        assert seat.meeting is not None
+        self.link = link
+        self.must_live = config.kind != "none"
         self._config = config
         self._model = model
-        self._info = info
+        self._pair = pair
+        self._meeting = seat.meeting
+        self._workers = seat.count
+        self._lockstep = lockstep
         self._coordinator: InProcessCoordinator | None = None
         self._handshake: Handshake | None = None
         self._supervisor: Supervisor | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self.must_live = config.kind != "none"
-        self.link = EngineLink(router, flusher, vocab_size=info.vocab_size, count=config.size)
 
     async def start(self, fail: Fail) -> None:
         config = self._config
-        inputs, outputs = self._listeners()
-        addresses = Addresses([address_of(inputs)], [address_of(outputs)])
-        if config.size > 1 and self._info.is_moe:
+        addresses = self._meeting.addresses
+        if config.size > 1 and (self._lockstep or self._workers > 1):
             await self._coordinate(addresses)
-        await self.link.start(inputs, outputs)
+        await self.link.start(*self._pair)
         self._handshake = Handshake(addresses, 0, config.size)
         where = await self._handshake.start(config.host, config.rpc_port or 0)
         log.info("engines join at %s", where)
@@ -131,16 +162,17 @@ class Owned:
             await self._supervisor.stop()
         if self._coordinator is not None:
             self._coordinator.close()
-        if self._folder is not None:
-            self._folder.cleanup()
 
     async def _coordinate(self, addresses: Addresses) -> None:
-        """The ranks of a mixture of experts step together: somebody must tell them when."""
+        """Somebody must tell a mixture of experts when to step, and several workers how busy all ranks are."""
         from fastfront.engine.coordinator import InProcessCoordinator  # loads zmq, which only this needs
 
-        config = self._config
         self._coordinator = InProcessCoordinator(
-            config.size, None if self._all_local() else config.host, self.link.take_counts
+            self._config.size,
+            self._meeting.host,
+            self.link.take_counts,
+            front=self._meeting.front if self._workers > 1 else None,
+            lockstep=self._lockstep,
         )
         await self._coordinator.start()
         addresses.coordinator_input, addresses.coordinator_output = self._coordinator.addresses
@@ -157,17 +189,6 @@ class Owned:
             command, lambda ended: fail(StartError(ended.reason or str(ended))), environment=environment
         )
         await self._supervisor.start()
-
-    def _all_local(self) -> bool:
-        return self._config.size_local is None or self._config.size_local == self._config.size
-
-    def _listeners(self) -> tuple[socket.socket, socket.socket]:
-        """Input and output: unix sockets in a folder of their own where every engine is on this machine, else TCP."""
-        config = self._config
-        if not self._all_local():
-            return tcp_listener(config.host), tcp_listener(config.host)
-        self._folder = tempfile.TemporaryDirectory(prefix="fastfront-", dir=env.rpc_base_path())
-        return unix_listener(f"{self._folder.name}/input"), unix_listener(f"{self._folder.name}/output")
 
 
 def _adopted(fd: int) -> socket.socket:

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -57,6 +58,18 @@ def bind_tcp(host: str | None, port: int, *, reuse_port: bool = False) -> Listen
         hint = "; --port takes another one (0: any that is free)" if error.errno == errno.EADDRINUSE else ""
         raise StartError(f"cannot listen on {where}: {error.strerror}{hint}") from error
     return Listener(sock)
+
+
+def bind_tcp_for(count: int, host: str | None, port: int) -> list[Listener]:
+    """A listener for each of `count` processes, on one port: where the system spreads connections over sockets, one of
+    its own each, else the same for all. Raises StartError."""
+    first = bind_tcp(host, port)
+    if count == 1 or sys.platform != "linux":
+        return [first] * count
+    # Bound alone first: sockets that share a port would share it with another server's in silence.
+    port = first.port() or port
+    first.sock.close()
+    return [bind_tcp(host, port, reuse_port=True) for _ in range(count)]
 
 
 def bind_unix(path: str, mode: int = 0o666) -> Listener:

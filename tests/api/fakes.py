@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fastfront.api.errors import render_error
 from fastfront.api.routes import routes
-from fastfront.api.state import ApiState, Limits
+from fastfront.api.state import ApiState, Limits, Metrics
 from fastfront.config import ApiConfig
 from fastfront.errors import EngineDeadError, RequestError
 from fastfront.fast import Flusher, Outbox, Vocab, escape
@@ -392,7 +392,7 @@ class Client:
         prompter: Any = None,
         settings: ApiConfig | None = None,
         limits: Limits | None = None,
-        metrics: Callable[[str], tuple[str, bytes]] | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.pipeline = FakePipeline(info, prompter)
         self.dead: EngineDeadError | None = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fastfront.api import ops
 from fastfront.api.state import ApiState, Limits
 from fastfront.config import ApiConfig
-from fastfront.errors import EngineDeadError
+from fastfront.errors import EngineDeadError, WorkerError
 from tests.api.fakes import Client
 
 if TYPE_CHECKING:
@@ -37,13 +39,54 @@ def test_load(client: Client) -> None:
     assert client.get("/load").body == b'{"server_load":0}'
     client.state.in_flight = 3
     assert client.get("/load").json == {"server_load": 3}
+    others = [Client(metrics=Counts(b"a")), Client()]
+    for number, other in enumerate(others, 1):
+        other.state.in_flight = number
+    client.state.others = told_by(others)
+    assert client.get("/load").json == {"server_load": 6}
+
+
+class Counts:
+    """Metrics that are a name."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+
+    def snapshot(self) -> bytes:
+        return self.name
+
+    def render(self, accept: str, others: Iterable[bytes] = ()) -> tuple[str, bytes]:
+        return f"for {accept}", b"+".join([self.name, *others])
+
+
+def told_by(clients: list[Client]) -> Callable[[], Awaitable[list[bytes]]]:
+    """What these processes tell."""
+
+    async def tell() -> list[bytes]:
+        return [ops.tell(client.state) for client in clients]
+
+    return tell
 
 
 def test_metrics() -> None:
-    client = Client(metrics=lambda accept: (f"for {accept}", b"text"))
+    client = Client(metrics=Counts(b"a"))
     answer = client.get("/metrics", {"accept": "x"})
-    assert (answer.body, answer.content_type) == (b"text", "for x")
+    assert (answer.body, answer.content_type) == (b"a", "for x")
+    client.state.others = told_by([Client(metrics=Counts(b"b")), Client(metrics=Counts(b"c"))])
+    assert client.get("/metrics", {"accept": "x"}).body == b"a+b+c"
     assert ("GET", "/metrics") not in Client().handlers
+
+
+def test_a_process_that_does_not_tell() -> None:
+    client = Client(metrics=Counts(b"a"))
+
+    async def silent() -> list[bytes]:
+        raise WorkerError("worker 1 does not say")
+
+    client.state.others = silent
+    for path in ("/metrics", "/load"):
+        answer = client.get(path)
+        assert (answer.status, answer.json["error"]["message"]) == (500, "worker 1 does not say")
 
 
 def test_models(client: Client) -> None:

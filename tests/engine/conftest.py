@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 import uvloop
+import zmq
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -26,3 +27,11 @@ def run(request: pytest.FixtureRequest) -> Run:
         return result
 
     return go
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    """Sockets of one test."""
+    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield made
+    made.destroy(linger=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from fastfront import cores
 from fastfront.errors import ConfigError, StartError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -55,12 +56,9 @@ def _multiplies_bfloat16() -> bool:
 
 def limit_threads() -> None:
     """Lets torch use no more threads than the control group lets it have processors."""
-    older = "/sys/fs/cgroup/cpu/cpu.cfs_{}_us"
-    quota = _first_numbers("/sys/fs/cgroup/cpu.max") or [
-        number for name in ("quota", "period") for number in _first_numbers(older.format(name))
-    ]
-    if len(quota) == 2:
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), -(-quota[0] // quota[1]))))
+    quota = cores.quota()
+    if quota is not None:
+        torch.set_num_threads(min(torch.get_num_threads(), quota))
 
 
 def free_memory(device: torch.device) -> int:
