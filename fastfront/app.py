@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import shlex
@@ -12,17 +13,17 @@ from fastfront import __version__, env, memory, workers
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState
 from fastfront.config import Config, EngineConfig, HttpConfig
-from fastfront.engine.attach import Attachment, Seat, attach
+from fastfront.engine.attach import Attachment, Client, attach
 from fastfront.engine.balance import read_stats
 from fastfront.engine.constraints.checker import Checker
+from fastfront.engine.engine_sockets import EngineSockets, open_sockets
 from fastfront.engine.guard import Guard
-from fastfront.engine.meeting import Meeting, meet
 from fastfront.errors import EngineDeadError, StartError
 from fastfront.fast import NATIVE, Router, Vocab
 from fastfront.metrics import Metrics
 from fastfront.parse.registry import has_marks, known_to_vllm, meant
 from fastfront.pipeline import Pipeline
-from fastfront.process import Prepared, Process, Stop, in_thread, load_parsers, prepare, vocabulary
+from fastfront.process import Prepared, Process, Stop, agree, in_thread, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 from fastfront.settle import settle
@@ -38,29 +39,29 @@ LAST_WORDS = 3.0
 def run(config: Config) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
     count = config.workers or 1
-    prepared = prepare(config, count)
-    meeting = None
-    try:
-        settled = settle(config)
-        meeting = meet(settled.engine, count)
+    with contextlib.ExitStack() as cleanup:
+        prepared = prepare(config.http, count)
+        cleanup.callback(prepared.remove)
+        sockets = open_sockets(config.engine, count)
+        if sockets is not None:
+            cleanup.callback(sockets.remove)
         worker = workers.fork(count)
-    except BaseException:
-        prepared.remove()
-        if meeting is not None:
-            meeting.close()
-        raise
-    return run_process(worker, lambda stop: App(settled, prepared, meeting, worker, stop))
+        if worker.index:
+            cleanup.pop_all()  # the first removes what all share
+        with worker.telling_errors():
+            settled = agree(worker, config, settle)
+            return run_process(worker, lambda stop: App(settled, prepared, sockets, worker, stop))
 
 
 class App(Process):
     """The process of `serve` and of `frontend`."""
 
     def __init__(
-        self, config: Config, prepared: Prepared, meeting: Meeting | None, worker: Worker, stop: Stop
+        self, config: Config, prepared: Prepared, sockets: EngineSockets | None, worker: Worker, stop: Stop
     ) -> None:
         super().__init__(config, prepared, worker, stop)
         self._config = config
-        self._meeting = meeting
+        self._sockets = sockets
         self._engines: Attachment | None = None
         self._checker = Checker(env.regex_compilation_timeout(), backend=grammar_backend(config))
 
@@ -70,8 +71,8 @@ class App(Process):
         model = await self.find()
         router = Router()
         _, reasoning = meant(None, config.api.reasoning_parser, config.model.model, model.info.model_type)
-        seat = Seat(self.worker.index, self.worker.count, self._meeting)
-        self._engines = attach(tell_engine(config, reasoning), model.info, router, self.flusher, seat)
+        client = Client(self.worker.index, self.worker.count, self._sockets)
+        self._engines = attach(tell_engine(config, reasoning), model.info, router, self.flusher, client)
         await self._engines.start(self.fail)
         link = self._engines.link
         prompter = await self.load(model)
@@ -111,12 +112,12 @@ class App(Process):
 
     async def close(self) -> None:
         """As every process, and ends the engines that were started here."""
-        await super().close()
-        await self._checker.close()
-        if self._engines is not None:
-            await self._engines.close()
-        if self._meeting is not None and self.worker.index == 0:
-            self._meeting.close()
+        try:
+            await super().close()
+        finally:
+            await self._checker.close()
+            if self._engines is not None:
+                await self._engines.close()
 
     def _on_dead(self, error: EngineDeadError) -> None:
         asyncio.get_running_loop().call_later(LAST_WORDS, self._still_dead)

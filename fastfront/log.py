@@ -6,6 +6,7 @@ import logging
 import sys
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+DATES = "%Y-%m-%dT%H:%M:%S"
 
 
 class OneLine(logging.Formatter):
@@ -20,10 +21,16 @@ class OneLine(logging.Formatter):
         return line
 
 
+def name_worker(index: int) -> None:
+    """Every line says from now on which of several workers writes it."""
+    for handler in logging.getLogger("fastfront").handlers:
+        handler.setFormatter(OneLine(FORMAT.replace("%(name)s", f"%(name)s[{index}]"), DATES))
+
+
 def setup(level: str) -> None:
     """Sends the records of `fastfront` from `level` (a name of logging) on to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(FORMAT, "%Y-%m-%dT%H:%M:%S"))
+    handler.setFormatter(OneLine(FORMAT, DATES))
     logger = logging.getLogger("fastfront")
     logger.handlers[:] = [handler]
     logger.setLevel(level)

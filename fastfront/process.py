@@ -25,7 +25,7 @@ from fastfront.fast import NATIVE, Flusher, Vocab
 from fastfront.flow import ModelInfo
 from fastfront.http.auth import Keys
 from fastfront.http.cors import Cors
-from fastfront.http.listener import Listener, adopt, bind_tcp_for, bind_unix
+from fastfront.http.listener import Listener, adopt, bind_tcp_for, bind_unix, check_alone
 from fastfront.http.router import Router
 from fastfront.http.server import Server
 from fastfront.http.settings import Settings
@@ -44,6 +44,7 @@ from fastfront.workers import Worker
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=RenderConfig)
 #: Ends the process: with a result because somebody asked, with an exception because it cannot go on.
 Stop = asyncio.Future[None]
 
@@ -73,15 +74,30 @@ class Prepared(NamedTuple):
             listener.remove()
 
 
-def prepare(config: RenderConfig, count: int = 1) -> Prepared:
-    """Checks and binds for `count` workers what is quick, so that a start in vain ends early; StartError, ConfigError.
-    """
+def prepare(http: HttpConfig, count: int = 1) -> Prepared:
+    """Binds for `count` workers, so that a start in vain ends early; StartError or ConfigError."""
+    return Prepared(_tls(http), _listeners(http, count))
+
+
+def agree(worker: Worker, config: _C, settle: Callable[[_C], _C]) -> _C:
+    """What the first worker makes of the configuration, and every worker's plug-ins; StartError or ConfigError."""
+
+    def decide() -> _C:
+        _load_plugins(config)
+        return settle(config)
+
+    settled = worker.agree(decide)
+    if worker.index:
+        _load_plugins(config)
+    return settled
+
+
+def _load_plugins(config: RenderConfig) -> None:
     api = config.api
     for plugin in dict.fromkeys((api.tool_parser_plugin, api.reasoning_parser_plugin)):
         if plugin:
             load_plugin(plugin, config.model.model)
     check_names(api.tool_call_parser, api.reasoning_parser)
-    return Prepared(_tls(config.http), _listeners(config.http, count))
 
 
 class Process(ABC):
@@ -125,9 +141,9 @@ class Process(ABC):
         """Listens once all workers can; `load` has been called. `metrics` counts the answers. The TCP port, if any."""
         assert self._prompter is not None
         state.others = self.worker.others
-        await self.worker.share(lambda: ops.tell(state))
+        self.worker.counts = lambda: ops.snapshot(state)
         server = _server(self.config.http, routes, self.flusher, self._tls, metrics)
-        await self.worker.all_ready()
+        await self.worker.all_ready(lambda: check_alone(self._listener))
         self._server = server
         await server.start([self._listener])
         port = self._listener.port()
@@ -179,7 +195,7 @@ class Process(ABC):
 def run(worker: Worker, build: Callable[[Stop], Process]) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
     memory.begin_loading()
-    with worker.last_word(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(worker, build))
 
 
@@ -187,7 +203,7 @@ async def _run(worker: Worker, build: Callable[[Stop], Process]) -> int:
     loop = asyncio.get_running_loop()
     stop: Stop = loop.create_future()
     process = build(stop)
-    worker.begin(process)
+    await worker.begin(process)
     starting = loop.create_task(process.start())
     try:
         await asyncio.wait({starting, stop}, return_when=asyncio.FIRST_COMPLETED)

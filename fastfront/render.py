@@ -6,6 +6,7 @@ Nothing of engine/ is imported here, neither directly nor by what this imports: 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import cached_property
 
 from fastfront import __version__, memory, workers
@@ -14,7 +15,7 @@ from fastfront.api.state import RenderState
 from fastfront.config import RenderConfig
 from fastfront.fast import NATIVE, Vocab
 from fastfront.flow import ModelInfo
-from fastfront.process import Process, in_thread, load_parsers, prepare, vocabulary
+from fastfront.process import Process, agree, in_thread, load_parsers, prepare, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 
@@ -25,13 +26,15 @@ VLLM_VERSION = "0.32.0"
 def run(config: RenderConfig) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin."""
     count = config.workers or workers.unasked()
-    prepared = prepare(config, count)
-    try:
+    with contextlib.ExitStack() as cleanup:
+        prepared = prepare(config.http, count)
+        cleanup.callback(prepared.remove)
         worker = workers.fork(count)
-    except BaseException:
-        prepared.remove()
-        raise
-    return run_process(worker, lambda stop: RenderApp(config, prepared, worker, stop))
+        if worker.index:
+            cleanup.pop_all()  # the first removes what all share
+        with worker.telling_errors():
+            agreed = agree(worker, config, lambda same: same)
+            return run_process(worker, lambda stop: RenderApp(agreed, prepared, worker, stop))
 
 
 class Frontend:

@@ -1,12 +1,11 @@
 """Several processes on one port, for more cores than one event loop can use.
 
-The first worker forks the others before anything has begun: no thread, no loop, no file of the model, only what must
-be bound first. From then on each is a server of its own, with its own copy of the model's tokenizer, and the kernel
-spreads connections over them. The first says when: the others look for the model after it has found it, all listen once
-all have loaded, and they end with it. It hears of their errors and ends if one of them does; if it is killed, they
-notice.
+The first worker forks the others before anything has begun: only what must be bound first is there. From then on each
+is a server of its own, with its own copy of the model's tokenizer, and the kernel spreads connections over them. The
+first says when: it alone decides what to serve and finds the model, all listen once all have loaded, and they end with
+it. It hears of their errors and ends if one of them does; if it is killed, they notice.
 
-Between the first and each other is a pair of sockets, on which both say words, a line each.
+The first has a line to each other worker. Over these it also gathers what all have counted, for whichever is asked.
 """
 
 from __future__ import annotations
@@ -15,31 +14,39 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
+import pickle
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from fastfront import cores
-from fastfront.errors import ConfigError, FastfrontError, StartError
-from fastfront.told import Tell, Told
+from fastfront import cores, log
+from fastfront.errors import ConfigError, FastfrontError, StartError, WorkerError
+from fastfront.line import Line, hear_now, say_now
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 #: Workers where nobody said how many: one for each core, but no more than these.
 MOST_UNASKED = 4
 #: How long the others may take to end, beside the time that they drain for (s).
 GRACE_S = 20.0
+#: How long another worker may take to tell what it has counted (s), and the first what all the others have.
+ANSWER_S, ALL_ANSWERS_S = 5.0, 6.0
+#: Characters of an error that are told.
+MOST_CHARS = 2000
+#: Who logs what the first worker's log has said already, while a worker loads.
+_LOADERS = "fastfront.prompt"
 
-#: Characters of an error that are told: a line must not be longer than asyncio reads.
-_MOST_CHARS = 8192
-_FOUND, _READY, _LISTEN, _SIGNAL, _FAILED = b"found\n", b"ready\n", b"listen\n", b"signal\n", b"failed "
+_AGREED, _FOUND, _READY, _LISTEN, _SIGNAL, _FAILED = "agreed", "found", "ready", "listen", "signal", "failed"
+_COUNTS, _OTHERS = "counts", "others"
+
+_read_list = msgspec.msgpack.Decoder(list[bytes]).decode
+_read_failure = msgspec.msgpack.Decoder(tuple[bool, str]).decode
 
 
 class Ends(Protocol):
@@ -53,16 +60,21 @@ class Ends(Protocol):
 
 
 class Worker:
-    """One of the `count` processes that serve one port, number `index`; this class is the only one of its port."""
+    """Process number `index` of the `count` that serve one port. This class is for one that serves it alone."""
 
     def __init__(self, index: int = 0, count: int = 1) -> None:
         self.index = index
         self.count = count
+        #: What this worker has counted, for the others.
+        self.counts: Callable[[], bytes] = bytes
 
-    def begin(self, process: Ends) -> None:
+    def agree(self, decide: Callable[[], _T]) -> _T:
+        """What the first worker decides, for all; before there is a loop."""
+        return decide()
+
+    async def begin(self, process: Ends) -> None:
         """The loop runs, and `process` is what ends."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, process.on_signal)
+        _on_signals(process.on_signal)
 
     async def before_finding(self) -> None:
         """Returns once this worker may look for the model's files."""
@@ -70,199 +82,236 @@ class Worker:
     def found(self) -> None:
         """This worker has found them."""
 
-    async def all_ready(self) -> None:
-        """This worker could listen; returns once it is to."""
+    async def all_ready(self, check: Callable[[], None]) -> None:
+        """This worker could listen; returns once it is to. The first calls `check` before anybody does."""
 
     def started(self) -> None:
         """All that a start does is done."""
 
-    async def share(self, tell: Tell) -> None:
-        """From now on the others may ask for what `tell` gives."""
-
     async def others(self) -> list[bytes]:
-        """What the others tell; WorkerError where one does not answer."""
+        """What the others have counted; WorkerError where one does not tell."""
         return []
 
     async def end(self, *, quick: bool, drain: float) -> None:
         """Ends the others, who may drain for so many seconds unless it must be quick, and returns when all have."""
 
     @contextlib.contextmanager
-    def last_word(self) -> Iterator[None]:
-        """Around all that the worker does."""
+    def telling_errors(self) -> Iterator[None]:
+        """Errors within are told to the first worker, whose they become."""
         yield
 
 
-class _OneOfSeveral(Worker):
-    """What all of several workers have."""
-
-    def __init__(self, index: int, count: int, folder: Path) -> None:
-        super().__init__(index, count)
-        self._told = Told(folder, index, count)
-
-    async def share(self, tell: Tell) -> None:
-        await self._told.share(tell)
-
-    async def others(self) -> list[bytes]:
-        return await self._told.others()
-
-
-class _Line:
-    """The first worker's side of its line to another one."""
+class _Child:
+    """Another worker, as the first sees it."""
 
     def __init__(self, index: int, pid: int, sock: socket.socket) -> None:
         self.index = index
         self.pid = pid
+        self.reaped = False
+        self.line = Line(sock)
         self.ready = asyncio.Event()
         self.gone: asyncio.Task[None]
-        self._sock = sock
+        self._failure: FastfrontError | None = None
 
-    def open(self, on_end: Callable[[FastfrontError], None]) -> None:
-        self.gone = asyncio.get_running_loop().create_task(self._follow(on_end))
+    def hear(self, word: str, data: bytes) -> None:
+        """A word of its."""
+        if word == _READY:
+            self.ready.set()
+        elif word == _FAILED:
+            wrong, text = _read_failure(data)
+            self._failure = ConfigError(text) if wrong else StartError(text)
 
-    def close(self) -> None:
-        self._sock.close()
+    async def counts(self) -> bytes:
+        """What it has counted; WorkerError."""
+        try:
+            return await self.line.ask(_COUNTS, ANSWER_S)
+        except WorkerError as error:
+            raise WorkerError(f"frontend worker {self.index} does not tell what it has counted: {error}") from error
 
-    def say(self, word: bytes) -> None:
-        """Says a word, unless nobody is there to hear it."""
-        with contextlib.suppress(OSError):
-            self._sock.sendall(word)  # some bytes: there is always room
-
-    async def _follow(self, on_end: Callable[[FastfrontError], None]) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=self._sock.dup())
-        reason: FastfrontError | None = None
-        with contextlib.closing(writer), contextlib.suppress(OSError):
-            async for line in reader:
-                if line == _READY:
-                    self.ready.set()
-                elif line.startswith(_FAILED):
-                    reason = _read_failure(line)
-        status = os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, self.pid, 0))[1])
+    async def ended(self) -> FastfrontError:
+        """Waits for its exit code, for an error that says it or what it was told."""
+        status = await asyncio.to_thread(self.reap)
         how = f"exit code {status}" if status >= 0 else f"signal {-status}"
-        on_end(reason or StartError(f"frontend worker {self.index} ended with {how}"))
+        return self._failure or StartError(f"frontend worker {self.index} ended with {how}")
+
+    def reap(self) -> int:
+        """Waits for its exit code."""
+        status = os.waitpid(self.pid, 0)[1]
+        self.reaped = True
+        return os.waitstatus_to_exitcode(status)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
 
-class First(_OneOfSeveral):
+class First(Worker):
     """The first worker: the others are its children."""
 
-    def __init__(self, count: int, folder: Path, lines: list[_Line]) -> None:
-        super().__init__(0, count, folder)
-        self._lines = lines
+    def __init__(self, count: int, children: list[_Child]) -> None:
+        super().__init__(0, count)
+        self._children = children
 
-    def begin(self, process: Ends) -> None:
+    def agree(self, decide: Callable[[], _T]) -> _T:
+        decided = decide()
+        data = pickle.dumps(decided)
+        for child in self._children:
+            say_now(child.line.sock, _AGREED, data)
+        return decided
+
+    async def begin(self, process: Ends) -> None:
         def on_signal() -> None:
             self._say(_SIGNAL)
             process.on_signal()
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, on_signal)
-        for line in self._lines:
-            line.open(process.fail)
+        _on_signals(on_signal)
+        for child in self._children:
+            await child.line.open()
+            child.gone = asyncio.get_running_loop().create_task(self._follow(child, process))
 
     def found(self) -> None:
         self._say(_FOUND)
 
-    async def all_ready(self) -> None:
-        for line in self._lines:
-            await line.ready.wait()
+    async def all_ready(self, check: Callable[[], None]) -> None:
+        for child in self._children:
+            await child.ready.wait()
+        check()
         self._say(_LISTEN)
+
+    async def others(self) -> list[bytes]:
+        return await self._gather(None)
 
     async def end(self, *, quick: bool, drain: float) -> None:
         if quick:
-            self._say(_SIGNAL * 2)
-        gone = [line.gone for line in self._lines]
+            self._say(_SIGNAL)
+            self._say(_SIGNAL)
+        gone = [child.gone for child in self._children]
         _, late = await asyncio.wait(gone, timeout=GRACE_S + (0 if quick else drain))
-        for line in self._lines:
-            if line.gone in late:
-                log.error("frontend worker %d does not end: it is killed", line.index)
-                os.kill(line.pid, signal.SIGKILL)
+        for child in self._children:
+            if child.gone in late:
+                logger.error("frontend worker %d does not end: it is killed", child.index)
+                child.kill()
         await asyncio.wait(gone)
-        self._told.close()
-        shutil.rmtree(self._told.folder, ignore_errors=True)
 
-    def _say(self, word: bytes) -> None:
-        for line in self._lines:
-            line.say(word)
+    @contextlib.contextmanager
+    def telling_errors(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            for child in self._children:  # those that are left have heard of nothing yet
+                child.line.sock.close()
+                if not child.reaped:
+                    child.kill()
+                    child.reap()
+
+    async def _follow(self, child: _Child, process: Ends) -> None:
+        async def answer(word: str) -> bytes:
+            return msgspec.msgpack.encode([self.counts(), *await self._gather(child)])
+
+        try:
+            await child.line.follow(child.hear, answer)
+        finally:
+            child.line.close()
+            process.fail(await child.ended())
+
+    async def _gather(self, asker: _Child | None) -> list[bytes]:
+        return await asyncio.gather(*(child.counts() for child in self._children if child is not asker))
+
+    def _say(self, word: str) -> None:
+        for child in self._children:
+            child.line.say(word)
 
 
-class Other(_OneOfSeveral):
+class Other(Worker):
     """A worker but the first. Signals are the first one's: a terminal sends them to all."""
 
-    def __init__(self, index: int, count: int, folder: Path, sock: socket.socket) -> None:
-        super().__init__(index, count, folder)
-        self._sock = sock
+    def __init__(self, index: int, count: int, sock: socket.socket) -> None:
+        super().__init__(index, count)
+        self._line = Line(sock)
         self._may_find, self._may_listen = asyncio.Event(), asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         logging.disable(logging.WARNING)  # until it serves it has nothing to say that the first does not say
 
-    def begin(self, process: Ends) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: None)
-        self._following = loop.create_task(self._follow(process))
+    def agree(self, decide: Callable[[], _T]) -> _T:
+        message = hear_now(self._line.sock)
+        if message is None:
+            sys.exit(1)  # the first has ended, and has said why
+        decided: _T = pickle.loads(message.data)
+        return decided
+
+    async def begin(self, process: Ends) -> None:
+        _on_signals(lambda: None)
+        await self._line.open()
+        self._following = asyncio.get_running_loop().create_task(self._follow(process))
 
     async def before_finding(self) -> None:
         await self._may_find.wait()
 
-    async def all_ready(self) -> None:
-        self._sock.sendall(_READY)
+    async def all_ready(self, check: Callable[[], None]) -> None:
+        self._line.say(_READY)
         await self._may_listen.wait()
-
-    def started(self) -> None:
+        logging.getLogger(_LOADERS).setLevel(logging.ERROR)
         logging.disable(logging.NOTSET)
 
-    async def end(self, *, quick: bool, drain: float) -> None:
-        self._told.close()
+    def started(self) -> None:
+        logging.getLogger(_LOADERS).setLevel(logging.NOTSET)
+
+    async def others(self) -> list[bytes]:
+        return _read_list(await self._line.ask(_OTHERS, ALL_ANSWERS_S))
 
     @contextlib.contextmanager
-    def last_word(self) -> Iterator[None]:
+    def telling_errors(self) -> Iterator[None]:
         try:
             yield
         except FastfrontError as error:
-            told = msgspec.json.encode([isinstance(error, ConfigError), str(error)[:_MOST_CHARS]])
-            with contextlib.suppress(OSError):
-                self._sock.sendall(_FAILED + told + b"\n")
+            text = str(error)[:MOST_CHARS].encode(errors="replace").decode()
+            say_now(self._line.sock, _FAILED, msgspec.msgpack.encode((isinstance(error, ConfigError), text)))
             sys.exit(1)
 
     async def _follow(self, process: Ends) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=self._sock.dup())
-        with contextlib.closing(writer), contextlib.suppress(OSError):
-            async for line in reader:
-                if line == _FOUND:
-                    self._may_find.set()
-                elif line == _LISTEN:
-                    self._may_listen.set()
-                elif line == _SIGNAL:
-                    process.on_signal()
+        def hear(word: str, data: bytes) -> None:
+            if word == _FOUND:
+                self._may_find.set()
+            elif word == _LISTEN:
+                self._may_listen.set()
+            elif word == _SIGNAL:
+                process.on_signal()
+
+        async def answer(word: str) -> bytes:
+            return self.counts()
+
+        await self._line.follow(hear, answer)
+        self._line.close()
         process.on_signal()
         process.on_signal()
 
 
 def fork(count: int) -> Worker:
-    """Makes `count` workers of this process, and tells which of them it is now. To be called in the main thread, alone.
+    """Makes `count` workers of this process, and tells which of them it is now. Raises StartError if that cannot be.
 
-    Raises StartError where the system has no room for them.
+    To be called before there is a loop or a thread: of those only the caller would go on in the others.
     """
     if count == 1:
         return Worker()
-    folder = Path(tempfile.mkdtemp(prefix="fastfront-"))
     sys.stdout.flush()
     sys.stderr.flush()
-    lines: list[_Line] = []
+    children: list[_Child] = []
     for index in range(1, count):
-        ours, theirs = socket.socketpair()
         try:
+            ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as error:  # those that are there notice that this one ends
-            shutil.rmtree(folder)
             raise StartError(f"cannot start {count} frontend workers: {error.strerror}") from error
         if pid == 0:
-            ours.close()
-            for line in lines:
-                line.close()  # what the first says to another is not for this one
-            return Other(index, count, folder, theirs)
+            for sock in (ours, *(child.line.sock for child in children)):
+                sock.close()
+            log.name_worker(index)
+            return Other(index, count, theirs)
         theirs.close()
-        lines.append(_Line(index, pid, ours))
-    return First(count, folder, lines)
+        children.append(_Child(index, pid, ours))
+    log.name_worker(0)
+    return First(count, children)
 
 
 def unasked() -> int:
@@ -270,6 +319,6 @@ def unasked() -> int:
     return min(cores.usable(), MOST_UNASKED)
 
 
-def _read_failure(line: bytes) -> FastfrontError:
-    wrong, text = msgspec.json.decode(line[len(_FAILED) :], type=tuple[bool, str])
-    return ConfigError(text) if wrong else StartError(text)
+def _on_signals(call: Callable[[], None]) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, call)

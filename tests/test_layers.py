@@ -36,8 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": BASE | {"beams", "pipeline"},
     # The process's own, whatever runs in it.
     "memory": set(),
-    "told": {"errors"},
-    "workers": {"cores", "errors", "told"},
+    "line": {"errors"},
+    "workers": {"cores", "errors", "line", "log"},
     "process": BASE | {"memory", "workers", "http", "prompt", "text", "parse", "api"},
     # No engine and no pipeline: that is what it is for.
     "render": BASE | {"memory", "workers", "process", "prompt", "parse", "api"},

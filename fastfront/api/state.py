@@ -264,7 +264,7 @@ class RenderState:
     limits: Limits = field(default_factory=Limits.from_env)
     #: None: no /metrics.
     metrics: Metrics | None = None
-    #: What the other processes that serve this port tell of themselves (api.ops.tell).
+    #: What the other processes that serve this port have counted (api.ops.snapshot).
     others: Callable[[], Awaitable[list[bytes]]] = _nobody
     #: A cap on max_tokens that no request lifts: max_new_tokens of an overriding generation config.
     max_new_tokens: int | None = None

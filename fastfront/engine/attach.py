@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from fastfront import env
 from fastfront.config import Config, EngineConfig, InheritedConfig
+from fastfront.engine.engine_sockets import EngineSockets, Pair
 from fastfront.engine.handshake import Handshake
 from fastfront.engine.link import EngineLink
-from fastfront.engine.meeting import Meeting, Pair
 from fastfront.engine.registration import EngineInfo
 from fastfront.engine.supervisor import Launch, Supervisor, command_for
 from fastfront.engine.wire import Addresses
@@ -51,19 +51,19 @@ class Attachment(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Which of `count` workers this is, and where they meet their engines: None under a supervisor."""
+class Client:
+    """Which of `count` clients of the engines this process is, and their sockets: None under a supervisor."""
 
     index: int
     count: int
-    meeting: Meeting | None
+    sockets: EngineSockets | None
 
 
-def attach(config: Config, info: ModelInfo, router: Router, flusher: Flusher, seat: Seat) -> Attachment:
+def attach(config: Config, info: ModelInfo, router: Router, flusher: Flusher, client: Client) -> Attachment:
     """The attachment that the configuration asks for; nothing is opened yet."""
     if isinstance(config.engine, InheritedConfig):
         return _inherited(config.engine, info, router, flusher)
-    return _own(config.engine, config.model.place, info, router, flusher, seat)
+    return _own(config.engine, config.model.place, info, router, flusher, client)
 
 
 def _inherited(config: InheritedConfig, info: ModelInfo, router: Router, flusher: Flusher) -> Joined:
@@ -73,19 +73,19 @@ def _inherited(config: InheritedConfig, info: ModelInfo, router: Router, flusher
 
 
 def _own(
-    config: EngineConfig, place: str | None, info: ModelInfo, router: Router, flusher: Flusher, seat: Seat
+    config: EngineConfig, place: str | None, info: ModelInfo, router: Router, flusher: Flusher, client: Client
 ) -> Attachment:
-    assert seat.meeting is not None
-    pair = seat.meeting.take(seat.index)
+    assert client.sockets is not None
+    pair = client.sockets.take(client.index)
     link = EngineLink(
-        router, flusher, vocab_size=info.vocab_size, count=config.size, client=seat.index, clients=seat.count
+        router, flusher, vocab_size=info.vocab_size, count=config.size, client=client.index, clients=client.count
     )
-    if seat.index:
+    if client.index:
         # The first worker ends all when the engines have.
-        return Joined(link, pair, seat.meeting.front if config.size > 1 else None, must_live=False)
+        return Joined(link, pair, client.sockets.front, must_live=False)
     # vLLM finds the model by its name; the built-in engine looks for nothing.
     model = (place if config.kind == "torch" else None) or info.root
-    return Owned(config, model, link, pair, seat, lockstep=info.is_moe)
+    return Owned(config, model, link, pair, client, lockstep=info.is_moe)
 
 
 class Joined:
@@ -121,16 +121,16 @@ class Owned:
     """`serve`, the first worker: it owns the handshake (wire b.2), in which engines learn of every worker's sockets."""
 
     def __init__(
-        self, config: EngineConfig, model: str, link: EngineLink, pair: Pair, seat: Seat, *, lockstep: bool
+        self, config: EngineConfig, model: str, link: EngineLink, pair: Pair, client: Client, *, lockstep: bool
     ) -> None:
-        assert seat.meeting is not None
+        assert client.sockets is not None
         self.link = link
         self.must_live = config.kind != "none"
         self._config = config
         self._model = model
         self._pair = pair
-        self._meeting = seat.meeting
-        self._workers = seat.count
+        self._sockets = client.sockets
+        self._clients = client.count
         self._lockstep = lockstep
         self._coordinator: InProcessCoordinator | None = None
         self._handshake: Handshake | None = None
@@ -138,8 +138,8 @@ class Owned:
 
     async def start(self, fail: Fail) -> None:
         config = self._config
-        addresses = self._meeting.addresses
-        if config.size > 1 and (self._lockstep or self._workers > 1):
+        addresses = self._sockets.addresses
+        if config.size > 1 and (self._lockstep or self._clients > 1):
             await self._coordinate(addresses)
         await self.link.start(*self._pair)
         self._handshake = Handshake(addresses, 0, config.size)
@@ -169,9 +169,9 @@ class Owned:
 
         self._coordinator = InProcessCoordinator(
             self._config.size,
-            self._meeting.host,
+            self._sockets.host,
             self.link.take_counts,
-            front=self._meeting.front if self._workers > 1 else None,
+            front=self._sockets.front,
             lockstep=self._lockstep,
         )
         await self._coordinator.start()

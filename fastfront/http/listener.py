@@ -66,10 +66,17 @@ def bind_tcp_for(count: int, host: str | None, port: int) -> list[Listener]:
     first = bind_tcp(host, port)
     if count == 1 or sys.platform != "linux":
         return [first] * count
-    # Bound alone first: sockets that share a port would share it with another server's in silence.
-    port = first.port() or port
+    # The first holds the port meanwhile: none of them listens, so they may be bound together.
+    address, found = first.sock.getsockname()[:2]
+    sharing = [bind_tcp(address, found, reuse_port=True) for _ in range(count)]
     first.sock.close()
-    return [bind_tcp(host, port, reuse_port=True) for _ in range(count)]
+    return sharing
+
+
+def check_alone(listener: Listener) -> None:
+    """Raises StartError where another server listens on the same port: what shares it would share it in silence."""
+    if not listener.unix and listener.sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT):
+        bind_tcp(*listener.sock.getsockname()[:2]).sock.close()
 
 
 def bind_unix(path: str, mode: int = 0o666) -> Listener:

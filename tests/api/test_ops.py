@@ -63,7 +63,7 @@ def told_by(clients: list[Client]) -> Callable[[], Awaitable[list[bytes]]]:
     """What these processes tell."""
 
     async def tell() -> list[bytes]:
-        return [ops.tell(client.state) for client in clients]
+        return [ops.snapshot(client.state) for client in clients]
 
     return tell
 

@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 from fastfront.config import ApiConfig, Config, EngineConfig, HttpConfig, InheritedConfig, ModelConfig
-from fastfront.engine.attach import Joined, Owned, Seat, attach
+from fastfront.engine.attach import Client, Joined, Owned, attach
 from fastfront.engine.coordinator import InProcessCoordinator
 from fastfront.engine.coordinator_client import CoordinatorClient
-from fastfront.engine.meeting import Meeting
+from fastfront.engine.engine_sockets import EngineSockets
 from tests.engine.coordination import until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-def attachment(engine: EngineConfig | InheritedConfig, seat: Seat, *, is_moe: bool = False) -> Joined | Owned:
+def attachment(engine: EngineConfig | InheritedConfig, client: Client, *, is_moe: bool = False) -> Joined | Owned:
     """For a model of 1000 tokens."""
     info: Any = SimpleNamespace(vocab_size=1000, root="m", is_moe=is_moe)
     nothing: Any = SimpleNamespace(close=lambda request_id: None, flush=lambda: None)
     config = Config(http=HttpConfig(), model=ModelConfig(), api=ApiConfig(), engine=engine)
-    attached = attach(config, info, nothing, nothing, seat)
+    attached = attach(config, info, nothing, nothing, client)
     assert isinstance(attached, (Joined, Owned))
     return attached
 
@@ -44,7 +44,7 @@ def test_a_supervisors_coordinator_is_listened_to(tmp_path: Path, run: Run) -> N
         inherited = InheritedConfig(
             input_fd=fds[0], output_fd=fds[1], count=2, coordinator_address=f"ipc://{tmp_path}/front"
         )
-        attached = attachment(inherited, Seat(0, 1, None))
+        attached = attachment(inherited, Client(0, 1, None))
         await attached.start(lambda error: None)
         waves = attached.link.waves
         assert isinstance(waves, CoordinatorClient)
@@ -66,11 +66,11 @@ def test_who_needs_a_coordinator(
 
     async def scene() -> None:
         engine = EngineConfig(kind="none", size=size)
-        meetings = [Meeting(engine, workers) for _ in range(workers)]  # a fork gives each worker its own
-        for meeting in meetings[1:]:
-            meeting.front = meetings[0].front
+        sockets = [EngineSockets(engine, workers) for _ in range(workers)]  # a fork gives each worker its own
+        for its in sockets[1:]:
+            its.front = sockets[0].front
         attached = [
-            attachment(engine, Seat(index, workers, meeting), is_moe=is_moe) for index, meeting in enumerate(meetings)
+            attachment(engine, Client(index, workers, its), is_moe=is_moe) for index, its in enumerate(sockets)
         ]
         for one in attached:
             await one.start(lambda error: None)
@@ -85,8 +85,8 @@ def test_who_needs_a_coordinator(
         for one in reversed(attached):
             await one.close()
         await asyncio.sleep(0)
-        for meeting in meetings:
-            meeting.close()
+        for its in sockets:
+            its.remove()
 
     run(scene())
     assert list(tmp_path.iterdir()) == []
