@@ -39,6 +39,7 @@ LAST_WORDS = 3.0
 def run(config: Config) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin or go on."""
     count = config.workers or 1
+    workers.check_room(count)
     with contextlib.ExitStack() as cleanup:
         prepared = prepare(config.http, count)
         cleanup.callback(prepared.remove)
@@ -106,7 +107,7 @@ class App(Process):
         )
         port = await self.serve(state, routes(state), metrics)
         memory.begin_serving()
-        if isinstance(config.engine, EngineConfig):
+        if isinstance(config.engine, EngineConfig) and self.worker.index == 0:
             length = info.max_model_len
             log.info("engine: %s, up to %d tokens; try: %s", engine.dtype, length, _try(config.http, port))
 

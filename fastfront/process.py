@@ -112,6 +112,8 @@ class Process(ABC):
         self._tls = prepared.tls
         self._listener = prepared.part(worker.index)
         self._closing = False
+        #: What went wrong while it ended.
+        self.late: FastfrontError | None = None
         self._prompter: Prompter | None = None
         self._server: Server | None = None
 
@@ -147,17 +149,23 @@ class Process(ABC):
         self._server = server
         await server.start([self._listener])
         port = self._listener.port()
-        where = self.config.http.uds or f"port {port}"
-        name, form, count = self._prompter.info.names[0], "native" if NATIVE else "pure Python", self.worker.count
-        log.info("serving %s on %s (%s%s)", name, where, form, f", {count} workers" if count > 1 else "")
+        if self.worker.index == 0:
+            self._log_serving(self._prompter.info.names[0], port)
         return port
+
+    def _log_serving(self, name: str, port: int | None) -> None:
+        where = self.config.http.uds or f"port {port}"
+        how = "native" if NATIVE else "pure Python"
+        if self.worker.count > 1:
+            how += f", {self.worker.count} workers"
+        log.info("serving %s on %s (%s)", name, where, how)
 
     async def close(self) -> None:
         """Drains as long as the configuration says, then takes everything down; also what a start has only begun."""
         self._closing = True
         asked = self.stop.done() and self.stop.exception() is None
         drain = self.config.shutdown_timeout if asked else 0
-        ending = asyncio.ensure_future(self.worker.end(quick=not asked, drain=drain))
+        ending = asyncio.ensure_future(self.worker.end(quick=not asked, drain=drain, hurry=self._hurry))
         if self._server is not None:
             await self._drain(self._server, drain)
         else:
@@ -167,8 +175,10 @@ class Process(ABC):
             await self._prompter.close()
 
     def fail(self, error: FastfrontError) -> None:
-        """Ends the process with this error, unless it ends already."""
-        if not self._closing and not self.stop.done():
+        """Ends the process with this error; also where it ends already."""
+        if self._closing:
+            self.late = self.late or error
+        elif not self.stop.done():
             self.stop.set_exception(error)
 
     def on_signal(self) -> None:
@@ -214,6 +224,8 @@ async def _run(worker: Worker, build: Callable[[Stop], Process]) -> int:
     finally:
         starting.cancel()
         await process.close()
+    if process.late is not None:
+        raise process.late
     return 0
 
 

@@ -26,6 +26,7 @@ VLLM_VERSION = "0.32.0"
 def run(config: RenderConfig) -> int:
     """Serves until SIGTERM or SIGINT; the exit code. StartError or ConfigError where it cannot begin."""
     count = config.workers or workers.unasked()
+    workers.check_room(count)
     with contextlib.ExitStack() as cleanup:
         prepared = prepare(config.http, count)
         cleanup.callback(prepared.remove)

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import pickle
+import resource
 import signal
 import socket
 import sys
@@ -37,11 +38,14 @@ MOST_UNASKED = 4
 GRACE_S = 20.0
 #: How long another worker may take to tell what it has counted (s), and the first what all the others have.
 ANSWER_S, ALL_ANSWERS_S = 5.0, 6.0
+#: Files that a server needs open, and for each worker: sockets for HTTP and engines, and a line.
+FILES, FILES_A_WORKER = 64, 5
 #: Characters of an error that are told.
 MOST_CHARS = 2000
 #: Who logs what the first worker's log has said already, while a worker loads.
 _LOADERS = "fastfront.prompt"
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _AGREED, _FOUND, _READY, _LISTEN, _SIGNAL, _FAILED = "agreed", "found", "ready", "listen", "signal", "failed"
 _COUNTS, _OTHERS = "counts", "others"
 
@@ -92,8 +96,11 @@ class Worker:
         """What the others have counted; WorkerError where one does not tell."""
         return []
 
-    async def end(self, *, quick: bool, drain: float) -> None:
-        """Ends the others, who may drain for so many seconds unless it must be quick, and returns when all have."""
+    async def end(self, *, quick: bool, drain: float, hurry: asyncio.Event) -> None:
+        """Ends the others, who may drain for so many seconds unless it must be quick, and returns when all have.
+
+        They have been told, too, when `hurry` is set.
+        """
 
     @contextlib.contextmanager
     def telling_errors(self) -> Iterator[None]:
@@ -107,7 +114,7 @@ class _Child:
     def __init__(self, index: int, pid: int, sock: socket.socket) -> None:
         self.index = index
         self.pid = pid
-        self.reaped = False
+        self.status: int | None = None  # its exit code, minus the signal that killed it; None: not known yet
         self.line = Line(sock)
         self.ready = asyncio.Event()
         self.gone: asyncio.Task[None]
@@ -136,9 +143,8 @@ class _Child:
 
     def reap(self) -> int:
         """Waits for its exit code."""
-        status = os.waitpid(self.pid, 0)[1]
-        self.reaped = True
-        return os.waitstatus_to_exitcode(status)
+        self.status = status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return status
 
     def kill(self) -> None:
         """Ends it at once."""
@@ -152,6 +158,7 @@ class First(Worker):
     def __init__(self, count: int, children: list[_Child]) -> None:
         super().__init__(0, count)
         self._children = children
+        self._ending = False
 
     def agree(self, decide: Callable[[], _T]) -> _T:
         decided = decide()
@@ -182,26 +189,34 @@ class First(Worker):
     async def others(self) -> list[bytes]:
         return await self._gather(None)
 
-    async def end(self, *, quick: bool, drain: float) -> None:
+    async def end(self, *, quick: bool, drain: float, hurry: asyncio.Event) -> None:
+        self._ending = True
         if quick:
             self._say(_SIGNAL)
             self._say(_SIGNAL)
-        gone = [child.gone for child in self._children]
-        _, late = await asyncio.wait(gone, timeout=GRACE_S + (0 if quick else drain))
+        all_gone = asyncio.gather(*(child.gone for child in self._children))
+        hurrying = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait(
+            (all_gone, hurrying), timeout=GRACE_S + (0 if quick else drain), return_when=asyncio.FIRST_COMPLETED
+        )
+        if hurrying.done():
+            await asyncio.wait((all_gone,), timeout=GRACE_S)
+        hurrying.cancel()
         for child in self._children:
-            if child.gone in late:
+            if not child.gone.done():
                 logger.error("frontend worker %d does not end: it is killed", child.index)
                 child.kill()
-        await asyncio.wait(gone)
+        await all_gone
 
     @contextlib.contextmanager
     def telling_errors(self) -> Iterator[None]:
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             yield
         finally:
             for child in self._children:  # those that are left have heard of nothing yet
                 child.line.sock.close()
-                if not child.reaped:
+                if child.status is None:
                     child.kill()
                     child.reap()
 
@@ -213,7 +228,9 @@ class First(Worker):
             await child.line.follow(child.hear, answer)
         finally:
             child.line.close()
-            process.fail(await child.ended())
+            error = await child.ended()
+            if child.status != 0 or not self._ending:
+                process.fail(error)
 
     async def _gather(self, asker: _Child | None) -> list[bytes]:
         return await asyncio.gather(*(child.counts() for child in self._children if child is not asker))
@@ -242,6 +259,7 @@ class Other(Worker):
 
     async def begin(self, process: Ends) -> None:
         _on_signals(lambda: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         await self._line.open()
         self._following = asyncio.get_running_loop().create_task(self._follow(process))
 
@@ -290,18 +308,22 @@ class Other(Worker):
 def fork(count: int) -> Worker:
     """Makes `count` workers of this process, and tells which of them it is now. Raises StartError if that cannot be.
 
-    To be called before there is a loop or a thread: of those only the caller would go on in the others.
+    To be called before there is a loop or a thread: of those only the caller would go on in the others. SIGTERM and
+    SIGINT wait from here until `telling_errors` (the first) and `begin` (another): what runs at a fork must not be cut.
     """
     if count == 1:
         return Worker()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # there may be none, or it is closed
+            stream.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     children: list[_Child] = []
     for index in range(1, count):
         try:
             ours, theirs = socket.socketpair()
             pid = os.fork()
         except OSError as error:  # those that are there notice that this one ends
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
             raise StartError(f"cannot start {count} frontend workers: {error.strerror}") from error
         if pid == 0:
             for sock in (ours, *(child.line.sock for child in children)):
@@ -314,11 +336,22 @@ def fork(count: int) -> Worker:
     return First(count, children)
 
 
+def check_room(count: int) -> None:
+    """StartError where the process may not have as many files open as so many workers need."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = FILES + FILES_A_WORKER * count
+    if count > 1 and limit != resource.RLIM_INFINITY and limit < needed:
+        raise StartError(
+            f"{count} frontend workers need {needed} open files, and the limit is {limit} (ulimit -n); "
+            "--api-server-count takes fewer workers"
+        )
+
+
 def unasked() -> int:
     """How many workers there are where nobody said."""
     return min(cores.usable(), MOST_UNASKED)
 
 
 def _on_signals(call: Callable[[], None]) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -82,7 +83,7 @@ def note(text):
 
 class Fake:
     def __init__(self, worker, stop):
-        self.worker, self.stop, self.drain = worker, stop, 0
+        self.worker, self.stop, self.late = worker, stop, None
 
     def on_signal(self):
         if not self.stop.done():
@@ -93,7 +94,8 @@ class Fake:
             self.stop.set_exception(error)
 
     async def close(self):
-        await self.worker.end(quick=self.stop.done() and self.stop.exception() is not None, drain=0)
+        failed = self.stop.done() and self.stop.exception() is not None
+        await self.worker.end(quick=failed, drain=0, hurry=asyncio.Event())
 
     async def start(self):
         worker, k = self.worker, self.worker.index
@@ -227,6 +229,26 @@ def test_a_worker_that_does_not_answer_and_does_not_end(tmp_path: Path) -> None:
     assert {f"0 {silent}", f"2 {silent}"} <= set(notes)
     assert notes[-1] == "end 0"
     assert "end 1" not in notes
+
+
+def test_a_signal_in_the_middle_of_a_fork(tmp_path: Path) -> None:
+    """It is heard once all are there, and the others end without a word."""
+    script, notes = tmp_path / "script.py", tmp_path / "notes"
+    forks = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+NOTES = os.open"""
+    script.write_text(SCRIPT.replace("SCENE", "        pass").replace("NOTES = os.open", forks))
+    done = subprocess.run([sys.executable, script, notes], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr, notes.read_text()) == (0, "", "", "")
+
+
+def test_too_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (100, 4096))
+    workers.check_room(1)
+    workers.check_room(7)
+    with pytest.raises(StartError, match=r"8 frontend workers need 104 open files, and the limit is 100 \(ulimit -n\)"):
+        workers.check_room(8)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="one socket for all elsewhere")

@@ -48,7 +48,7 @@ TABLE: dict[type[BaseException], tuple[int, str]] = {
     EngineDeadError: _INTERNAL,
     EngineRequestError: _INTERNAL,
     WireError: _INTERNAL,
-    WorkerError: _INTERNAL,
+    WorkerError: (503, "ServiceUnavailableError"),
     BaseException: _INTERNAL,
 }
 #: Answers that have no `error` object, as FastAPI writes them.

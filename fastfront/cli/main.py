@@ -5,6 +5,7 @@ Exit codes: 0 done, or ended by SIGTERM or SIGINT; 1 could not start or go on; 2
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ usage: fastfront [--version] [--help] COMMAND ...
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    _open_standard_files()
     words = list(sys.argv[1:] if argv is None else argv)
     # Also before a command has its own handlers, and while it waits for engines, a SIGTERM is a wish, not a failure.
     signal.signal(signal.SIGTERM, _leave)
@@ -40,6 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(words, error, 1)
     except KeyboardInterrupt:
         return 0
+
+
+def _open_standard_files() -> None:
+    """Closed ones are opened, on nothing: a socket that got such a number would end the process when it is closed."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _run(words: list[str]) -> int:

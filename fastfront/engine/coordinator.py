@@ -121,7 +121,7 @@ class InProcessCoordinator:
         """A new one for the engines."""
         if self._host is not None:
             return f"tcp://[{self._host}]:*" if ":" in self._host else f"tcp://{self._host}:*"
-        path = Path(env.rpc_base_path() or tempfile.gettempdir()) / f"fastfront-{uuid.uuid4().hex}"
+        path = Path(env.rpc_base_path() or tempfile.gettempdir()) / f"fastfront-{uuid.uuid4().hex[:12]}"
         self._paths.append(path)
         return f"ipc://{path}"
 

@@ -47,7 +47,10 @@ def bind_tcp(host: str | None, port: int, *, reuse_port: bool = False) -> Listen
     except (OSError, UnicodeError) as error:
         raise StartError(f"cannot listen on {where}: {error}") from error
     family, kind, protocol, _, address = found[0]
-    sock = socket.socket(family, kind, protocol)
+    try:
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise StartError(f"cannot listen on {where}: {error.strerror}") from error
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:

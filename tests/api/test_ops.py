@@ -86,7 +86,7 @@ def test_a_process_that_does_not_tell() -> None:
     client.state.others = silent
     for path in ("/metrics", "/load"):
         answer = client.get(path)
-        assert (answer.status, answer.json["error"]["message"]) == (500, "worker 1 does not say")
+        assert (answer.status, answer.json["error"]["message"]) == (503, "worker 1 does not say")
 
 
 def test_models(client: Client) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
+import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -162,6 +165,31 @@ def accepts(port: int) -> bool:
     return True
 
 
+def test_a_worker_that_is_killed_while_all_drain(server: Callable[..., Serving]) -> None:
+    serving = server("--shutdown-timeout", "60", engine=("--step-ms", "20"))
+    streams = [serving.events(max_tokens=30_000) for _ in range(8)]
+    for stream in streams:
+        next(stream)
+    serving.front.process.send_signal(signal.SIGTERM)
+    serving.front.wait_for(lambda: not accepts(serving.port), "a closed port", 30)
+    os.kill(workers_of(serving.front)[0], signal.SIGKILL)
+    time.sleep(0.2)
+    serving.front.process.send_signal(signal.SIGTERM)
+    assert serving.front.process.wait(30) == 1
+    assert "frontend worker 1 ended with signal 9" in serving.front.output().splitlines()[-1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_without_standard_files(
+    start: Start, peers: Path, free_port: Callable[[], int], workers: int
+) -> None:
+    port = free_port()
+    words = f"{sys.executable} -m fastfront render {peers}/models/qwen3 --port {port} --api-server-count {workers}"
+    front = start(["bash", "-c", f"exec {words} <&- >&- 2>&-"])
+    front.wait_http(f"http://127.0.0.1:{port}/health")
+    assert front.end() == 0
+
+
 def test_they_end_when_one_is_killed(server: Callable[..., Serving], tmp_path: Path) -> None:
     serving = server(workers=3)
     pids = workers_of(serving.front)
@@ -263,13 +291,19 @@ def test_a_unix_socket(start: Start, fastfront: list[str], peers: Path, tmp_path
     assert not path.exists()
 
 
-@pytest.mark.parametrize("model", ["qwen3", "deepseek_v3"], ids=["dense", "experts"])
+@pytest.mark.parametrize("experts", [False, True], ids=["dense", "experts"])
 def test_several_ranks(
-    server: Callable[..., Serving], start: Start, fastfront: list[str], model: str, spread: Spread
-) -> None:
+    server: Callable[..., Serving], start: Start, fastfront: list[str], experts: bool, spread: Spread,
+    peers: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    model, words = str(peers / "models" / "qwen3"), ["--step-ms", "1", "--stats"]
+    if experts:
+        model = str(shutil.copytree(model, tmp_path / "experts"))
+        config = json.loads(Path(model, "config.json").read_text())
+        Path(model, "config.json").write_text(json.dumps({**config, "n_routed_experts": 8}))
+        words += ["--moe"]
     serving = server("--data-parallel-size", "2", engine=None, model=model)
-    for rank in range(2):
-        add_engine(start, fastfront, serving, "--index", str(rank), "--step-ms", "1")
+    add_engine(start, fastfront, serving, "--data-parallel-size", "2", *words)
     serving.front.wait_http(f"{serving.base}/health")
     connections = spread(serving)
     for _ in range(2):
