@@ -12,6 +12,7 @@ from dataclasses import replace
 from fastfront import __version__, env, memory, workers
 from fastfront.api.routes import routes
 from fastfront.api.state import ApiState
+from fastfront.bound import Bound, bind
 from fastfront.config import Config, EngineConfig, HttpConfig
 from fastfront.engine.attach import Attachment, Client, attach
 from fastfront.engine.balance import read_stats
@@ -23,7 +24,7 @@ from fastfront.fast import NATIVE, Router, Vocab
 from fastfront.metrics import Metrics
 from fastfront.parse.registry import has_marks, known_to_vllm, meant
 from fastfront.pipeline import Pipeline
-from fastfront.process import Prepared, Process, Stop, agree, in_thread, load_parsers, prepare, vocabulary
+from fastfront.process import Process, Stop, agree, in_thread, load_parsers, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 from fastfront.settle import settle
@@ -41,8 +42,8 @@ def run(config: Config) -> int:
     count = config.workers or 1
     workers.check_room(count)
     with contextlib.ExitStack() as cleanup:
-        prepared = prepare(config.http, count)
-        cleanup.callback(prepared.remove)
+        bound = bind(config.http, count)
+        cleanup.callback(bound.remove)
         sockets = open_sockets(config.engine, count)
         if sockets is not None:
             cleanup.callback(sockets.remove)
@@ -51,16 +52,16 @@ def run(config: Config) -> int:
             cleanup.pop_all()  # the first removes what all share
         with worker.telling_errors():
             settled = agree(worker, config, settle)
-            return run_process(worker, lambda stop: App(settled, prepared, sockets, worker, stop))
+            return run_process(worker, lambda stop: App(settled, bound, sockets, worker, stop))
 
 
 class App(Process):
     """The process of `serve` and of `frontend`."""
 
     def __init__(
-        self, config: Config, prepared: Prepared, sockets: EngineSockets | None, worker: Worker, stop: Stop
+        self, config: Config, bound: Bound, sockets: EngineSockets | None, worker: Worker, stop: Stop
     ) -> None:
-        super().__init__(config, prepared, worker, stop)
+        super().__init__(config, bound, worker, stop)
         self._config = config
         self._sockets = sockets
         self._engines: Attachment | None = None

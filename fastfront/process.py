@@ -19,17 +19,17 @@ from fastfront.api import ops
 from fastfront.api.errors import render_and_log, render_error
 from fastfront.api.routes import Routes
 from fastfront.api.state import RenderState
+from fastfront.bound import Bound
 from fastfront.config import ApiConfig, HttpConfig, RenderConfig
 from fastfront.errors import FastfrontError
 from fastfront.fast import NATIVE, Flusher, Vocab
 from fastfront.flow import ModelInfo
 from fastfront.http.auth import Keys
 from fastfront.http.cors import Cors
-from fastfront.http.listener import Listener, adopt, bind_tcp_for, bind_unix, check_alone
+from fastfront.http.listener import check_alone
 from fastfront.http.router import Router
 from fastfront.http.server import Server
 from fastfront.http.settings import Settings
-from fastfront.http.tls import server_context
 from fastfront.metrics import Metrics
 from fastfront.parse.counting import Counting
 from fastfront.parse.plugin import load_plugin
@@ -47,36 +47,6 @@ _T = TypeVar("_T")
 _C = TypeVar("_C", bound=RenderConfig)
 #: Ends the process: with a result because somebody asked, with an exception because it cannot go on.
 Stop = asyncio.Future[None]
-
-
-class Prepared(NamedTuple):
-    """What there is before anything that takes long: TLS settings, and a socket for each worker, bound, not listening.
-
-    Several workers may have one and the same.
-    """
-
-    tls: ssl.SSLContext | None
-    listeners: list[Listener]
-
-    def part(self, index: int) -> Listener:
-        """The listener of one worker, which this process is from now on: the others' are closed here."""
-        own = self.listeners[index]
-        if index:
-            own.path = None  # it is the first worker's to remove
-        for listener in self.listeners:
-            if listener is not own:
-                listener.sock.close()
-        return own
-
-    def remove(self) -> None:
-        """Closes the sockets and removes what file they have."""
-        for listener in self.listeners:
-            listener.remove()
-
-
-def prepare(http: HttpConfig, count: int = 1) -> Prepared:
-    """Binds for `count` workers, so that a start in vain ends early; StartError or ConfigError."""
-    return Prepared(_tls(http), _listeners(http, count))
 
 
 def agree(worker: Worker, config: _C, settle: Callable[[_C], _C]) -> _C:
@@ -103,14 +73,14 @@ def _load_plugins(config: RenderConfig) -> None:
 class Process(ABC):
     """The process, from its configuration to its end."""
 
-    def __init__(self, config: RenderConfig, prepared: Prepared, worker: Worker, stop: Stop) -> None:
+    def __init__(self, config: RenderConfig, bound: Bound, worker: Worker, stop: Stop) -> None:
         self.config = config
         self.worker = worker
         self.stop = stop
         self.flusher = Flusher()
         self._hurry = asyncio.Event()  # a second signal: no more draining
-        self._tls = prepared.tls
-        self._listener = prepared.part(worker.index)
+        self._tls = bound.tls
+        self._listener = bound.part(worker.index)
         self._closing = False
         #: What went wrong while it ended.
         self.late: FastfrontError | None = None
@@ -312,19 +282,6 @@ def _prompt_settings(config: RenderConfig) -> PromptSettings:
         trust_request_chat_template=config.api.trust_request_chat_template,
         safe_user_text=model.safe_user_text,
     )
-
-
-def _listeners(http: HttpConfig, count: int) -> list[Listener]:
-    if http.listen_fd is not None:
-        return [adopt(http.listen_fd)] * count
-    return [bind_unix(http.uds)] * count if http.uds is not None else bind_tcp_for(count, http.host, http.port)
-
-
-def _tls(http: HttpConfig) -> ssl.SSLContext | None:
-    tls = http.tls
-    if tls is None:
-        return None
-    return server_context(tls.certfile, tls.keyfile, tls.ca_certs, tls.cert_reqs, tls.ciphers)
 
 
 def _server(

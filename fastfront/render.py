@@ -12,10 +12,11 @@ from functools import cached_property
 from fastfront import __version__, memory, workers
 from fastfront.api.routes import render_routes
 from fastfront.api.state import RenderState
+from fastfront.bound import bind
 from fastfront.config import RenderConfig
 from fastfront.fast import NATIVE, Vocab
 from fastfront.flow import ModelInfo
-from fastfront.process import Process, agree, in_thread, load_parsers, prepare, vocabulary
+from fastfront.process import Process, agree, in_thread, load_parsers, vocabulary
 from fastfront.process import run as run_process
 from fastfront.prompt.prompter import Prompter
 
@@ -28,14 +29,14 @@ def run(config: RenderConfig) -> int:
     count = config.workers or workers.unasked()
     workers.check_room(count)
     with contextlib.ExitStack() as cleanup:
-        prepared = prepare(config.http, count)
-        cleanup.callback(prepared.remove)
+        bound = bind(config.http, count)
+        cleanup.callback(bound.remove)
         worker = workers.fork(count)
         if worker.index:
             cleanup.pop_all()  # the first removes what all share
         with worker.telling_errors():
             agreed = agree(worker, config, lambda same: same)
-            return run_process(worker, lambda stop: RenderApp(agreed, prepared, worker, stop))
+            return run_process(worker, lambda stop: RenderApp(agreed, bound, worker, stop))
 
 
 class Frontend:

@@ -36,14 +36,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": BASE | {"beams", "pipeline"},
     # The process's own, whatever runs in it.
     "memory": set(),
-    "line": {"errors"},
-    "workers": {"cores", "errors", "line", "log"},
-    "process": BASE | {"memory", "workers", "http", "prompt", "text", "parse", "api"},
+    "workers": {"cores", "errors", "log"},
+    "bound": {"config", "http"},
+    "process": BASE | {"bound", "memory", "workers", "http", "prompt", "text", "parse", "api"},
     # No engine and no pipeline: that is what it is for.
-    "render": BASE | {"memory", "workers", "process", "prompt", "parse", "api"},
+    "render": BASE | {"bound", "memory", "workers", "process", "prompt", "parse", "api"},
     # Which engine, which model: both stages' business.
     "settle": BASE | {"prompt", "engine"},
-    "app": BASE | STAGES | {"memory", "workers", "process", "settle", "pipeline", "api"},
+    "app": BASE | STAGES | {"bound", "memory", "workers", "process", "settle", "pipeline", "api"},
     # mock-engine is an engine with a command line; bench gives the load generator a tokenizer.
     "cli": BASE | {"app", "render", "engine", "load", "prompt"},
     "__main__": {"cli"},

@@ -14,6 +14,7 @@ import pytest
 from fastfront import cores, workers
 from fastfront.errors import StartError
 from fastfront.http.listener import bind_tcp_for, check_alone
+from fastfront.workers.other import MOST_CHARS
 
 
 def quota_files(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> None:
@@ -75,6 +76,7 @@ def test_no_room_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 SCRIPT = '''
 import asyncio, os, signal, sys
 from fastfront import workers
+from fastfront.workers import first
 from fastfront.errors import ConfigError, FastfrontError, StartError, WorkerError
 from fastfront.process import run
 
@@ -127,7 +129,7 @@ def played(tmp_path: Path, scene: str, says: str = "") -> list[str]:
         ("StartError('no model')", "StartError no model"),
         ("ConfigError('wrong flag')", "ConfigError wrong flag"),
         ("StartError('ä\\udcff\\n')", "StartError ä?"),
-        ("StartError('x' * 300_000)", "StartError " + "x" * workers.MOST_CHARS),
+        ("StartError('x' * 300_000)", "StartError " + "x" * MOST_CHARS),
     ],
 )
 def test_the_error_of_another_is_the_firsts(error: str, said: str, tmp_path: Path) -> None:
@@ -200,7 +202,7 @@ def test_a_worker_that_does_not_answer_and_does_not_end(tmp_path: Path) -> None:
     notes = played(
         tmp_path,
         """
-        workers.ANSWER_S, workers.GRACE_S = 2.0, 0.3
+        first.ANSWER_S, first.GRACE_S = 2.0, 0.3
         asked = []
         def counts():
             asked.append(k)

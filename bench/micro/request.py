@@ -22,10 +22,10 @@ import msgspec
 import uvloop
 
 from fastfront import app
+from fastfront.bound import bind
 from fastfront.cli.build import serve_config
 from fastfront.engine.engine_sockets import open_sockets
 from fastfront.http.protocol import Connection
-from fastfront.process import prepare
 from fastfront.settle import settle
 from fastfront.workers import Worker
 
@@ -81,7 +81,7 @@ async def started(model: str, options: list[str]) -> tuple[Any, Nowhere]:
     config = serve_config([model, "--served-model-name", "m", *outside, *options])
     config = settle(config)
     stop = asyncio.get_running_loop().create_future()
-    process = app.App(config, prepare(config.http), open_sockets(config.engine, 1), Worker(), stop)
+    process = app.App(config, bind(config.http), open_sockets(config.engine, 1), Worker(), stop)
     attach, engine = app.attach, Nowhere()
 
     def played(*args: Any) -> Any:
