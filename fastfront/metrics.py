@@ -1,8 +1,8 @@
-"""Prometheus metrics under the names, types and labels of vLLM's Python frontend: those that can be counted here now.
+"""What is counted for Prometheus: all that vLLM's Python frontend counts and that can be counted here now.
 
 Everything is counted once per request or per engine statistics message, nothing per token. Counting is adding to plain
 numbers, since a request is served in less time than `prometheus_client`'s own instruments take to count it; that
-library writes them out, and only a scrape pays for it.
+library writes them out (`exposition.py`), and only a scrape pays for it.
 
 Several processes may serve one port: each counts alone, and the one that is scraped renders the sum of its own counts
 and the others' snapshots.
@@ -12,25 +12,17 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import fsum, inf
 from typing import TypeVar
 
 import msgspec
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from fastfront.flow import FINISH_REASONS
 
 K = TypeVar("K")
 
-_LABELS = ("model_name", "engine")
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-#: Routes that vLLM leaves out: they are asked all the time and by machines.
-_NOT_COUNTED = frozenset(("/metrics", "/health", "/load", "/ping", "/version"))
 _FIRST_TOKEN = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5),
     *(10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
@@ -83,15 +75,6 @@ class Histogram(msgspec.Struct, forbid_unknown_fields=True):
         """One more value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Bounds as Prometheus writes them, each with the count of all values up to it."""
-        out: list[tuple[str, float]] = []
-        below = 0
-        for bound, count in zip((*self.bounds, inf), self.counts, strict=True):
-            below += count
-            out.append((floatToGoString(bound), below))  # type: ignore[no-untyped-call]
-        return out
 
 
 class EngineCounts(msgspec.Struct, forbid_unknown_fields=True):
@@ -184,10 +167,7 @@ class Metrics:
         self.model_name = model_name
         self._sizes = token_buckets(max_model_len)
         self._counts = Counts(time.time(), {index: EngineCounts.empty(self._sizes) for index in engines}, {})
-        self._process = CollectorRegistry()
-        if alone:
-            for collector in (GCCollector, PlatformCollector, ProcessCollector):
-                collector(registry=self._process)
+        self._alone = alone
 
     def _add(self, engine: int) -> EngineCounts:
         added = self._counts.engines[engine] = EngineCounts.empty(self._sizes)
@@ -231,76 +211,8 @@ class Metrics:
 
         ValueError for a snapshot of another version or another model's length.
         """
+        # Not before: with it come an HTTP server and client, 2.5 MiB.
+        from fastfront.exposition import expose
+
         counts = Counts.sum([self._counts, *map(_read, others)])
-        encode, content_type = choose_encoder(accept)
-        return content_type, encode(_Exposition(self.model_name, counts, self._process))
-
-
-class _Exposition(Collector):
-    """Counts as prometheus_client's families, after those of `process`."""
-
-    def __init__(self, model_name: str, counts: Counts, process: CollectorRegistry) -> None:
-        self._model_name = model_name
-        self._counts = counts
-        self._process = process
-
-    def collect(self) -> Iterator[Metric]:
-        """All families, in the order in which they are written."""
-        yield from self._process.collect()
-        yield self._counter("vllm:prompt_tokens", "Prompt tokens of all requests.", "prompt_size")
-        yield self._counter("vllm:generation_tokens", "Tokens generated.", "generated_size")
-        yield self._success()
-        yield self._gauge("vllm:num_requests_running", "Requests in the engine's batch.", "running")
-        yield self._gauge("vllm:num_requests_waiting", "Requests in the engine's queue.", "waiting")
-        yield self._gauge("vllm:kv_cache_usage_perc", "KV cache in use, 0 to 1.", "cache")
-        yield self._histogram("vllm:time_to_first_token_seconds", "From arrival to the first token.", "first_token")
-        yield self._histogram("vllm:e2e_request_latency_seconds", "From arrival to the end.", "whole")
-        yield self._histogram("vllm:request_prompt_tokens", "Prompt tokens a request.", "prompt_size")
-        yield self._histogram("vllm:request_generation_tokens", "Generated tokens a request.", "generated_size")
-        yield self._http()
-
-    def _series(self) -> Iterator[tuple[list[str], EngineCounts]]:
-        for index, series in self._counts.engines.items():
-            yield [self._model_name, str(index)], series
-
-    def _counter(self, name: str, text: str, field: str) -> Metric:
-        family = CounterMetricFamily(name, text, labels=_LABELS)
-        for labels, series in self._series():
-            histogram: Histogram = getattr(series, field)
-            family.add_metric(labels, histogram.total, created=self._counts.created)
-        return family
-
-    def _gauge(self, name: str, text: str, field: str) -> Metric:
-        family = GaugeMetricFamily(name, text, labels=_LABELS)
-        for labels, series in self._series():
-            family.add_metric(labels, getattr(series, field))
-        return family
-
-    def _histogram(self, name: str, text: str, field: str) -> Metric:
-        family = HistogramMetricFamily(name, text, labels=_LABELS)
-        for labels, series in self._series():
-            histogram: Histogram = getattr(series, field)
-            family.add_metric(labels, histogram.buckets(), histogram.total)
-        return family
-
-    def _success(self) -> Metric:
-        family = CounterMetricFamily(
-            "vllm:request_success", "Requests ended, by reason.", labels=(*_LABELS, "finished_reason")
-        )
-        for labels, series in self._series():
-            for reason, count in series.success.items():
-                family.add_metric([*labels, reason], count, created=self._counts.created)
-        return family
-
-    def _http(self) -> Metric:
-        classes: dict[tuple[str, str, str], int] = {}
-        for (method, handler, status), count in self._counts.answers.items():
-            if handler not in _NOT_COUNTED:
-                key = (method, f"{status // 100}xx", handler)
-                classes[key] = classes.get(key, 0) + count
-        family = CounterMetricFamily(
-            "http_requests", "HTTP requests by method, status class and route.", labels=("method", "status", "handler")
-        )
-        for key, count in classes.items():
-            family.add_metric(key, count, created=self._counts.created)
-        return family
+        return expose(self.model_name, counts, accept, alone=self._alone)

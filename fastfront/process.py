@@ -238,7 +238,7 @@ def load_parsers(config: RenderConfig, prompter: Prompter) -> Parsers:
         api.reasoning_parser,
         config.model.model,
         prompter.info.model_type,
-        (str(piece.token) for pieces in (tokenizer.pieces,) for piece in pieces() if piece is not None),
+        (str(piece.token) for piece in tokenizer.pieces() if piece is not None),
     )
     settings = replace(api, tool_call_parser=format.tool, reasoning_parser=format.reasoning)
     if format.tool is None and format.reasoning is None:
@@ -255,9 +255,8 @@ def load_parsers(config: RenderConfig, prompter: Prompter) -> Parsers:
 
 def vocabulary(tokenizer: AnyTokenizer) -> Vocab:
     """The detokenizer's vocabulary; StartError for a tokenizer whose text cannot be told token by token."""
-    pieces = tokenizer.pieces()
-    special = [number for number, piece in enumerate(pieces) if piece is not None and piece.special]
-    return build_vocab([None if piece is None else piece.token for piece in pieces], special, tokenizer.decoder())
+    tokens = (None if piece is None else piece.token for piece in tokenizer.pieces())
+    return build_vocab(tokens, tokenizer.special_ids, tokenizer.decoder())
 
 
 def _prompt_settings(config: RenderConfig) -> PromptSettings:

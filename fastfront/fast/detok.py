@@ -24,7 +24,7 @@ class Vocab:
 
     def __init__(
         self,
-        pieces: Sequence[bytes | None],
+        pieces: Iterable[bytes | None],
         special: Collection[int] = (),
         byte_ids: Collection[int] = (),
         strip_left: int = 0,

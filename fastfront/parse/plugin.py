@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,6 +51,8 @@ def load_plugin(where: str, model: str = "") -> None:
 
     `model` is the path or name that vLLM's plug-ins get their tokenizer from.
     """
+    from importlib.metadata import entry_points  # imports much, and few have plug-ins
+
     try:
         if where.endswith(".py") or "/" in where:
             _import_file(Path(where).expanduser())

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import tokenizers
 
 from fastfront import env
+from fastfront.prompt.merges import join_merges
 from fastfront.prompt.self_check import difference
 
 log = logging.getLogger(__name__)
@@ -110,13 +111,20 @@ class Loading:
     def __init__(self, source: Path | str) -> None:
         self._backend: Any = None
         self._error: BaseException | None = None
+        self._read = threading.Event()
         # No daemon: a process that ends meanwhile must not tear native code apart.
         self._thread = threading.Thread(target=self._load, args=(source,), name="fastokens")
         self._thread.start()
+        # `tokenizers`, which is next, keeps the interpreter to itself while it reads; fastokens does not.
+        self._read.wait()
 
     def _load(self, source: Path | str) -> None:
         try:
-            self._backend = load_fastokens(source)
+            try:
+                text = read_text(source)
+            finally:
+                self._read.set()
+            self._backend = load_fastokens(text)
         except BaseException as error:  # panics included: the reference is there
             self._error = error
 
@@ -136,13 +144,17 @@ def _told(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
-def load_fastokens(source: Path | str) -> Any:
-    """fastokens' tokenizer of a tokenizer.json, or of its text; raises whatever it raises."""
+def read_text(source: Path | str) -> str:
+    """A tokenizer.json, or the text of one, as fastokens reads it best; OSError or ValueError."""
+    return join_merges(source.encode() if isinstance(source, str) else source.read_bytes()).decode()
+
+
+def load_fastokens(text: str) -> Any:
+    """fastokens' tokenizer of the text of a tokenizer.json; raises whatever it raises."""
     env.single_threaded_fastokens()
     import fastokens
 
-    load = fastokens.Tokenizer.from_json_str if isinstance(source, str) else fastokens.Tokenizer.from_file
-    backend = load(str(source))
+    backend = fastokens.Tokenizer.from_json_str(text)
     backend.no_truncation()
     backend.no_padding()
     return backend

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -116,10 +117,10 @@ class MistralTokenizer:
         """The text of entries' names."""
         return self.decode([self._numbers[token] for token in tokens if token in self._numbers], False)
 
-    def pieces(self) -> list[Piece | None]:
+    def pieces(self) -> Iterator[Piece | None]:
         """Every id's entry: raw bytes in tekken, else as sentencepiece writes it."""
-        named: list[str | bytes] = [*self._bytes] if self._is_tekken else [*self._names]
-        return [Piece(piece, i in self._control, i in self.special_ids) for i, piece in enumerate(named)]
+        for i, piece in enumerate(self._bytes if self._is_tekken else self._names):
+            yield Piece(piece, i in self._control, i in self.special_ids)
 
     def decoder(self) -> dict[str, Any] | None:
         """How entries become text, in the words of tokenizer.json; None for raw bytes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tokenizers
@@ -22,6 +23,8 @@ LIGHT = 16384
 LIGHT_SECONDS = 0.0015
 #: Ids that fastokens decodes at most: it keeps all other threads waiting (some 5 ms for so many).
 MOST_FAST = 65536
+#: A vocabulary is gone through id by id up to so many times its size, and taken as a whole where that is not enough.
+_SPARSE = 4
 #: Where the integer of both libraries ends.
 MAX_ID = 2**32 - 1
 
@@ -52,13 +55,8 @@ class Tokenizer:
         self.config = dict(config or {})
         #: Named special tokens (bos_token, eos_token, ...) as chat templates see them.
         self.special_tokens = dict(special_tokens or {})
-        vocabulary = backend.get_vocab(with_added_tokens=True)
-        if not vocabulary:
-            raise StartError("the tokenizer has an empty vocabulary")
-        #: Number of entries; the model may have more rows.
-        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
-        self.max_token_id = max(vocabulary.values())
-        self.max_chars_per_token = max(map(len, vocabulary))
+        #: `vocab_size` is the number of entries; the model may have more rows.
+        self.vocab_size, self.max_token_id, self.max_chars_per_token = _extent(backend)
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         specials = [added[i].content for i in self.special_ids]
@@ -170,15 +168,19 @@ class Tokenizer:
                 pass
         return join(self.reference, tokens)
 
-    def pieces(self) -> list[Piece | None]:
-        """Every id's entry, by id, None for holes: what a detokenizer's vocabulary is built from."""
+    def pieces(self) -> Iterator[Piece | None]:
+        """Every id's entry, by id, None for holes: what a detokenizer's vocabulary is built from.
+
+        One at a time: memory that all would take at once does not go back, for what else is made meanwhile lies in it.
+        """
         backend = self.reference
-        out: list[Piece | None] = [None] * (self.max_token_id + 1)
-        for token, i in backend.get_vocab(with_added_tokens=False).items():
-            out[i] = Piece(token, False, False)
-        for i, added in backend.get_added_tokens_decoder().items():
-            out[i] = Piece(added.content, True, added.special)
-        return out
+        added = backend.get_added_tokens_decoder()
+        for i in range(self.max_token_id + 1):
+            if i in added:
+                yield Piece(added[i].content, True, added[i].special)
+            else:
+                token = backend.id_to_token(i)
+                yield None if token is None else Piece(token, False, False)
 
     def decoder(self) -> dict[str, Any] | None:
         """The `decoder` of tokenizer.json, None when it has none."""
@@ -187,6 +189,28 @@ class Tokenizer:
             return None
         parsed: dict[str, Any] = json.loads(decoder.__getstate__())
         return parsed
+
+
+def _extent(backend: tokenizers.Tokenizer) -> tuple[int, int, int]:
+    """How many entries the vocabulary has, the largest id, and the characters of the longest entry; StartError."""
+    model, added = backend.model, backend.get_added_tokens_decoder()
+    names = [token.content for token in added.values()]
+    left = backend.get_vocab_size(with_added_tokens=False)
+    size = left + sum(model.token_to_id(name) is None for name in names)
+    if not size:
+        raise StartError("the tokenizer has an empty vocabulary")
+    last, longest = -1, max(map(len, names), default=0)
+    for i, token in enumerate(map(model.id_to_token, range(_SPARSE * left))):
+        if token is not None:
+            last, left = i, left - 1
+            if len(token) > longest:
+                longest = len(token)
+            if not left:
+                break
+    else:  # tokens that share an id, or ids far apart
+        rest = backend.get_vocab(with_added_tokens=False)
+        last, longest = max(rest.values(), default=-1), max(map(len, (*names, *rest)))
+    return size, max((last, *added)), longest
 
 
 def load_tokenizer(files: ModelFiles, *, fast: bool = True) -> Tokenizer:

@@ -7,7 +7,7 @@ metaspace word marks, byte fallback, stripped leading spaces).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from fastfront.errors import StartError
@@ -17,26 +17,29 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def build_vocab(
-    tokens: Sequence[str | bytes | None], special: Collection[int], decoder: dict[str, Any] | None
+    tokens: Iterable[str | bytes | None], special: Collection[int], decoder: dict[str, Any] | None
 ) -> Vocab:
     """The Vocab of `tokens` (by id, None where undefined); StartError for a decoder that is not served.
 
-    Tokens are strings that the decoder turns into text, or all raw bytes that need none.
+    Tokens are strings that the decoder turns into text, or raw bytes that need none.
     """
-    raw = [token for token in tokens if not isinstance(token, str)]
-    if len(raw) == len(tokens):
-        return Vocab(raw, special)
-    names = [None if isinstance(token, bytes) else token for token in tokens]
     steps = _flatten(decoder)
-    kinds = [step["type"] for step in steps]
-    if kinds == ["ByteLevel"]:
+    if not steps:
+        return Vocab(map(_raw, tokens), special)
+    names = (None if isinstance(token, bytes) else token for token in tokens)
+    if [step["type"] for step in steps] == ["ByteLevel"]:
         alphabet = _byte_alphabet()
-        pieces = [None if name is None else _from_alphabet(name, alphabet) for name in names]
-        return Vocab(pieces, special)
+        return Vocab((None if name is None else _from_alphabet(name, alphabet) for name in names), special)
     return _sentencepiece_vocab(names, special, steps)
 
 
-def _sentencepiece_vocab(tokens: Sequence[str | None], special: Collection[int], steps: list[dict[str, Any]]) -> Vocab:
+def _raw(token: str | bytes | None) -> bytes | None:
+    if isinstance(token, str):
+        raise StartError("the tokenizer names no decoder, so its tokens cannot be joined to text")
+    return token
+
+
+def _sentencepiece_vocab(tokens: Iterable[str | None], special: Collection[int], steps: list[dict[str, Any]]) -> Vocab:
     replaced: list[tuple[str, str]] = []
     fallback = False
     strip_left = 0
@@ -59,8 +62,6 @@ def _sentencepiece_vocab(tokens: Sequence[str | None], special: Collection[int],
                     f"the tokenizer's decoder has a step that cannot be streamed: {step}; "
                     "byte-level and sentencepiece decoders can"
                 )
-    if not steps:
-        raise StartError("the tokenizer names no decoder, so its tokens cannot be joined to text")
     pieces: list[bytes | None] = []
     byte_ids = set()
     for token_id, token in enumerate(tokens):

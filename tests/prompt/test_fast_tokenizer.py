@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fastfront.errors import RequestError
 from fastfront.prompt import fast_tokenizer as module
-from fastfront.prompt.fast_tokenizer import FastTokenizer, light_bytes, load_fastokens
+from fastfront.prompt.fast_tokenizer import FastTokenizer, light_bytes, load_fastokens, read_text
 from fastfront.prompt.files import read_model_files
 from fastfront.prompt.prompter import Prompter
 from fastfront.prompt.reference import Reference, join, truncated
@@ -170,9 +170,9 @@ def test_other_ids_are_found(reference: tokenizers.Tokenizer, models: Path) -> N
     def found(backend: Any) -> str | None:
         return difference(FastTokenizer(backend), reference)
 
-    own = load_fastokens(models / "smollm2" / "tokenizer.json")
+    own = load_fastokens(read_text(models / "smollm2" / "tokenizer.json"))
     assert found(own) is None
-    assert found(load_fastokens(models / "qwen3" / "tokenizer.json")) == "differs in check text 1, ' '"
+    assert found(load_fastokens(read_text(models / "qwen3" / "tokenizer.json"))) == "differs in check text 1, ' '"
     assert "differs" in str(found(Broken([])))
     assert "differs" in str(found(Broken(ValueError("limit"))))
     for method, wrong in (("decode_batch", [""]), ("decode_tokens", ""), ("id_to_token", "x"), ("token_to_id", 7)):
@@ -185,7 +185,7 @@ def test_other_ids_are_found(reference: tokenizers.Tokenizer, models: Path) -> N
 def test_what_hinders_fastokens_is_logged(
     models: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, problem: BaseException | None
 ) -> None:
-    def load(path: Path) -> Any:
+    def load(text: str) -> Any:
         if problem is None:
             return Broken([1])
         raise problem

@@ -26,9 +26,8 @@ def tokenizer(request: pytest.FixtureRequest) -> MistralTokenizer:
 
 
 def vocabulary(tokenizer: MistralTokenizer) -> Vocab:
-    pieces = tokenizer.pieces()
-    special = [i for i, piece in enumerate(pieces) if piece is not None and piece.special]
-    return build_vocab([None if piece is None else piece.token for piece in pieces], special, tokenizer.decoder())
+    tokens = (None if piece is None else piece.token for piece in tokenizer.pieces())
+    return build_vocab(tokens, tokenizer.special_ids, tokenizer.decoder())
 
 
 def test_texts_come_back(tokenizer: MistralTokenizer) -> None:
@@ -53,7 +52,7 @@ def test_markers_of_parsers_stay_in_the_text(tokenizer: MistralTokenizer) -> Non
     assert call is not None
     assert eos is not None
     assert tokenizer.decode([call, eos]) == "[TOOL_CALLS]"
-    piece = tokenizer.pieces()[call]
+    piece = list(tokenizer.pieces())[call]
     assert piece is not None and not piece.special and piece.added
     assert call not in tokenizer.special_ids and eos in tokenizer.special_ids
 

@@ -39,7 +39,7 @@ def test_decode_cases(load: Callable[..., Prompter], shared: Path, model: str) -
 
 def test_pieces_tell_added_and_special_and_holes(load: Callable[..., Prompter]) -> None:
     tokenizer = load("qwen3").tokenizer
-    pieces = tokenizer.pieces()
+    pieces = list(tokenizer.pieces())
     assert len(pieces) == tokenizer.max_token_id + 1 == tokenizer.vocab_size == 151669
     assert pieces[9707] == ("Hello", False, False)
     assert pieces[151645] == ("<|im_end|>", True, True)
@@ -47,7 +47,42 @@ def test_pieces_tell_added_and_special_and_holes(load: Callable[..., Prompter]) 
     assert 151645 in tokenizer.special_ids
     assert 151667 not in tokenizer.special_ids
     gptoss = load("gptoss").tokenizer
-    assert gptoss.pieces()[200000] is None or gptoss.pieces()[200000].added  # type: ignore[union-attr]
+    piece = list(gptoss.pieces())[200000]
+    assert piece is None or piece.added
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_extent_of_a_vocabulary(load: Callable[..., Prompter], model: str) -> None:
+    tokenizer = load(model).tokenizer
+    assert isinstance(tokenizer, Tokenizer)
+    vocabulary = tokenizer.reference.get_vocab(with_added_tokens=True)
+    assert tokenizer.vocab_size == len(vocabulary)
+    assert tokenizer.max_token_id == max(vocabulary.values())
+    assert tokenizer.max_chars_per_token == max(map(len, vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "added", "extent"),
+    [
+        ({"a": 0, "[UNK]": 2}, [], (2, 2, 5)),  # a hole
+        ({"a": 0, "[UNK]": 1}, ["[SEP-A]", "a"], (3, 2, 7)),
+        ({"a": 0, "b": 0, "[UNK]": 1}, [], (3, 1, 5)),  # an id of two tokens
+        ({"a": 0, "[UNK]": 1_000_000}, ["[SEP-A]"], (3, 1_000_000, 7)),
+    ],
+)
+def test_extent_of_an_odd_vocabulary(
+    vocabulary: dict[str, int], added: list[str], extent: tuple[int, int, int]
+) -> None:
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, "[UNK]"))
+    backend.add_special_tokens(added)
+    tokenizer = Tokenizer(Reference(backend))
+    assert tokenizer.max_token_id == max(backend.get_vocab().values())
+    assert (tokenizer.vocab_size, tokenizer.max_token_id, tokenizer.max_chars_per_token) == extent
+
+
+def test_an_empty_vocabulary_is_refused() -> None:
+    with pytest.raises(StartError, match="empty vocabulary"):
+        Tokenizer(Reference(tokenizers.Tokenizer(tokenizers.models.BPE())))
 
 
 @pytest.mark.parametrize("model", MODELS)
