@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ import pytest
 from fastfront import cores, workers
 from fastfront.errors import StartError
 from fastfront.http.listener import bind_tcp_for, check_alone
+from fastfront.workers.line import Line
 from fastfront.workers.other import MOST_CHARS
 
 
@@ -243,6 +246,30 @@ NOTES = os.open"""
     script.write_text(SCRIPT.replace("SCENE", "        pass").replace("NOTES = os.open", forks))
     done = subprocess.run([sys.executable, script, notes], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr, notes.read_text()) == (0, "", "", "")
+
+
+def test_what_is_said_before_a_line_is_open_is_heard() -> None:
+    async def scene() -> None:
+        ours, theirs = socket.socketpair()
+        line, other = Line(ours), Line(theirs)
+        line.say("early")
+        await line.open()
+        await other.open()
+        line.say("late")
+        heard: list[str] = []
+
+        async def answer(word: str) -> bytes:
+            return b""
+
+        following = asyncio.create_task(other.follow(lambda word, data: heard.append(word), answer))
+        line.close()
+        ours.close()
+        await following
+        other.close()
+        theirs.close()
+        assert heard == ["early", "late"]
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
 
 
 def test_too_few_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,10 +76,12 @@ class Line:
         self._answering: set[asyncio.Task[None]] = set()
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
+        self._early = b""  # what was said before the line was open: a signal may be
 
     async def open(self) -> None:
-        """To be called before all else."""
+        """To be called before it is followed."""
         self._reader, self._writer = await asyncio.open_unix_connection(sock=self.sock.dup())
+        self._write(self._early)
 
     def say(self, word: str) -> None:
         """Says a word."""
@@ -123,7 +125,9 @@ class Line:
             self._writer.close()
 
     def _write(self, data: bytes) -> None:
-        if self._writer is not None and not self._writer.is_closing():
+        if self._writer is None:
+            self._early += data
+        elif not self._writer.is_closing():
             self._writer.write(data)
 
     def _answered(self, message: Message) -> None:

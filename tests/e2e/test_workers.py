@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,14 +147,21 @@ def test_every_worker_finishes_its_streams(
 
 
 def test_a_second_signal_hurries_all(server: Callable[..., Serving]) -> None:
+    serving, streams = draining(server)
+    assert len(streams) == 8
+    serving.front.process.send_signal(signal.SIGTERM)
+    assert serving.front.process.wait(30) == 0
+
+
+def draining(server: Callable[..., Serving]) -> tuple[Serving, list[Iterator[dict[str, Any]]]]:
+    """A server that was asked to end, and the streams that it still has."""
     serving = server("--shutdown-timeout", "600", engine=("--step-ms", "20"))
     streams = [serving.events(max_tokens=30_000) for _ in range(8)]
     for stream in streams:
         next(stream)
     serving.front.process.send_signal(signal.SIGTERM)
     serving.front.wait_for(lambda: not accepts(serving.port), "a closed port", 30)
-    serving.front.process.send_signal(signal.SIGTERM)
-    assert serving.front.process.wait(30) == 0
+    return serving, streams
 
 
 def accepts(port: int) -> bool:
@@ -166,14 +174,11 @@ def accepts(port: int) -> bool:
 
 
 def test_a_worker_that_is_killed_while_all_drain(server: Callable[..., Serving]) -> None:
-    serving = server("--shutdown-timeout", "60", engine=("--step-ms", "20"))
-    streams = [serving.events(max_tokens=30_000) for _ in range(8)]
-    for stream in streams:
-        next(stream)
-    serving.front.process.send_signal(signal.SIGTERM)
-    serving.front.wait_for(lambda: not accepts(serving.port), "a closed port", 30)
-    os.kill(workers_of(serving.front)[0], signal.SIGKILL)
-    time.sleep(0.2)
+    serving, streams = draining(server)
+    assert len(streams) == 8
+    killed = workers_of(serving.front)[0]
+    os.kill(killed, signal.SIGKILL)
+    serving.front.wait_for(lambda: not is_alive(killed), "its end", 30)
     serving.front.process.send_signal(signal.SIGTERM)
     assert serving.front.process.wait(30) == 1
     assert "frontend worker 1 ended with signal 9" in serving.front.output().splitlines()[-1]
