@@ -62,7 +62,7 @@ Handler = Callable[[HttpRequest, Reply], Work | Running | None]
 class Prompt(msgspec.Struct, frozen=True):
     """A prompt as token ids, and the text it was made from where there was one."""
 
-    token_ids: list[int]
+    token_ids: Sequence[int]
     text: str | None = None
 
 
@@ -208,7 +208,7 @@ class EngineRequest(msgspec.Struct, kw_only=True):
     """One request to one engine: what of EngineCoreRequest (wire d.1) the frontend fills."""
 
     request_id: str
-    prompt_token_ids: list[int]
+    prompt_token_ids: Sequence[int]
     sampling: SamplingParams
     max_tokens: int
     arrival_time: float

@@ -112,10 +112,10 @@ class Prompter(Protocol):
     def max_token_id(self) -> int:
         """The largest id that there is."""
 
-    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> Sequence[int]:
         """Ids of a text of any length."""
 
-    async def tokenize_chat(self, chat: ChatInput) -> list[int]:
+    async def tokenize_chat(self, chat: ChatInput) -> Sequence[int]:
         """Ids of a conversation of any length."""
 
     async def detokenize(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:
@@ -187,7 +187,7 @@ class Preparation(Protocol):
     def keeps_special_tokens(self, calls_tools: bool) -> bool:
         """Whether the parsers must see special tokens in the answer's text."""
 
-    def reasoning_ended(self, prompt: list[int], thinking: bool) -> bool | None:
+    def reasoning_ended(self, prompt: Sequence[int], thinking: bool) -> bool | None:
         """Whether the prompt left no reasoning open; None where nobody here can tell."""
 
     def plain_calls(self, choice: str, name: str) -> str | None:

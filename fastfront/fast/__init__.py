@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fastfront.fast.cut import cut_field
     from fastfront.fast.detok import Decoder, Vocab
     from fastfront.fast.head import HeadReader
-    from fastfront.fast.msgpack import pack_ids, walk_outputs
+    from fastfront.fast.ids import json_ids, pack_ids
+    from fastfront.fast.msgpack import walk_outputs
     from fastfront.fast.nest import Nest
     from fastfront.fast.scan import Patterns, Scanner
     from fastfront.fast.sse import Flusher, Outbox, escape
@@ -28,7 +29,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "scan": ("Patterns", "Scanner"),
     "sse": ("Flusher", "Outbox", "escape"),
     "head": ("HeadReader",),
-    "msgpack": ("pack_ids", "walk_outputs"),
+    "ids": ("json_ids", "pack_ids"),
+    "msgpack": ("walk_outputs",),
     "nest": ("Nest",),
     "stream": ("Router", "Step", "Stream", "Stretch"),
 }
@@ -91,6 +93,7 @@ __all__ = [
     "Vocab",
     "cut_field",
     "escape",
+    "json_ids",
     "pack_ids",
     "walk_outputs",
 ]

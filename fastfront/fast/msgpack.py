@@ -1,15 +1,13 @@
-"""vLLM's wire in msgpack: token ids packed, one output message walked. Pure twin of `msgpack_native.pyx`."""
+"""vLLM's wire in msgpack: one output message walked. Pure twin of `msgpack_native.pyx`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import msgspec
 
 from fastfront.errors import WireError
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_outer = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_outputs = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -42,14 +40,6 @@ class Outputs(NamedTuple):
     wave_complete: int | None
     start_wave: int | None
     error: WireError | None
-
-
-def pack_ids(ids: Collection[object], limit: int) -> bytes | None:
-    """The array of token ids; None if one is no integer from 0 to `limit` - 1. A limit has 32 bits."""
-    for value in ids:
-        if type(value) is not int or not 0 <= value < limit:
-            return None
-    return _encode(ids if type(ids) is list else list(ids))
 
 
 def walk_outputs(message: bytes) -> Outputs:

@@ -1,37 +1,9 @@
-"""Token ids packed, one output message walked, over csrc/. The contract is in `msgpack.py`, the pure twin."""
+"""One output message walked, over csrc/. The contract is in `msgpack.py`, the pure twin."""
 
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t, uint32_t
-from libcpp.string cimport string
 
 from fastfront.errors import WireError
 from fastfront.fast.msgpack import Output, Outputs
-
-cdef extern from "msgpack.hpp" namespace "fastfront" nogil:
-    size_t ID_SIZE
-    size_t ARRAY_SIZE
-    char* write_array(char* to, uint32_t count)
-    char* write_id(char* to, uint32_t value)
-
-
-def pack_ids(ids, uint32_t limit):
-    cdef list items = ids if type(ids) is list else list(ids)
-    cdef string out
-    out.resize(ARRAY_SIZE + ID_SIZE * len(items))
-    cdef char* at = write_array(&out[0], len(items))
-    cdef int64_t number
-    cdef object value
-    try:
-        for value in items:
-            if type(value) is not int:
-                return None
-            number = value
-            if number < 0 or number >= limit:
-                return None
-            at = write_id(at, <uint32_t> number)
-    except OverflowError:
-        return None
-    return out.data()[: at - out.data()]
 
 
 def walk_outputs(bytes message not None):

@@ -51,6 +51,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._poll = server.poll
         settings = server.shared.settings
         self._settings = settings
         #: What a stage may take; from the end of a request to the next one's first byte the connection is idle.
@@ -102,6 +103,8 @@ class Connection(asyncio.Protocol):
             exchange = self._next()
             if exchange is not None and not parser.pending():
                 self._serve_alone(exchange)
+                if self._current is None:
+                    self._poll.answered(self._socket_fd)
                 return
             if exchange is not None:
                 self._wait(exchange)

@@ -15,6 +15,7 @@ from fastfront.errors import StartError
 from fastfront.fast import Flusher, Outbox
 from fastfront.flow import Work
 from fastfront.http.auth import Keys
+from fastfront.http.busy_poll import BusyPoll
 from fastfront.http.cors import Cors
 from fastfront.http.listener import Listener
 from fastfront.http.protocol import Connection
@@ -57,6 +58,7 @@ class Server:
         self.draining = False
         self.closed = False
         self.loop: asyncio.AbstractEventLoop
+        self.poll: BusyPoll
         self._router = router
         self._keys = keys
         self._tls = tls
@@ -77,6 +79,7 @@ class Server:
     async def start(self, listeners: Sequence[Listener]) -> None:
         """Begins to listen and to serve; a connection before this is refused. Raises StartError."""
         self.loop = asyncio.get_running_loop()
+        self.poll = BusyPoll(self.loop)
         self._quiet = asyncio.Event()
         self._listeners += listeners
         for listener in listeners:
@@ -140,7 +143,7 @@ class Server:
             self._active.add(task)
             # a task cancelled before its first step runs no `finally`
             task.add_done_callback(partial(self._handled, work))
-        else:
+        elif work is not None or not exchange.done:
             exchange.follow(work)
 
     def flush_later(self, outbox: Outbox) -> None:

@@ -66,7 +66,7 @@ class Preparation:
         """Whether the parsers must see special tokens in the answer's text."""
         return self._reasoning_parser is not None or (calls_tools and self._tool_parser is not None)
 
-    def reasoning_ended(self, prompt: list[int], thinking: bool) -> bool | None:
+    def reasoning_ended(self, prompt: Sequence[int], thinking: bool) -> bool | None:
         """Whether the prompt left no reasoning open; None where nobody here can tell."""
         if self._end is None:
             return None

@@ -11,7 +11,9 @@ import logging
 import random
 import threading
 import time
+from array import array
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +28,10 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
+#: The ids in the bytes that fastokens gives; on a big-endian machine they would not pass the check.
+_ids: Callable[[bytes], array[int]] = partial(array, "I")
+
+
 class NoAnswerError(Exception):
     """fastokens cannot tell: the reference must answer."""
 
@@ -36,32 +42,31 @@ class FastTokenizer:
     def __init__(self, backend: Any) -> None:
         self._backend: Any = backend
 
-    def encode(self, text: str, add_special_tokens: bool, alone: bool) -> list[int] | None:
-        """Token ids, or None for the reference to answer. `alone` lets other threads run meanwhile."""
+    def encode(self, text: str, add_special_tokens: bool) -> array[int] | None:
+        """Token ids (`I`), or None for the reference to answer. Other threads run meanwhile."""
         backend = self._backend
         if backend is None:
             return None
         try:
-            if alone:
-                encoding = backend.encode_batch([text], add_special_tokens)[0]
-            else:
-                encoding = backend.encode(text, add_special_tokens)
+            # Its other ways to encode keep a Python integer for each id that there is, some 5 MB.
+            return _ids(backend.encode_batch_flat([text], add_special_tokens)[0])
         except Exception:  # a lone surrogate, or a limit of its regex engine
             return None
         except BaseException as error:
             self._panicked(error)
             return None
-        ids: list[int] = encoding.ids
-        return ids
 
     def encode_truncated(self, text: str, length: int) -> list[int]:
         """The last ids of a text, at most `length` of them with the special ones around; or NoAnswerError."""
 
         def work(backend: Any) -> list[int]:
-            encoding = backend.encode(text, False)
-            encoding.truncate(max(0, length - backend.num_special_tokens_to_add(False)), direction="left")
-            ids: list[int] = backend.post_process(encoding, None, True).ids
-            return ids[:length]
+            # What of "a" is special stands around any text.
+            cases = ("a", False), ("a", True), (text, False)
+            own, whole, ids = (_ids(backend.encode_batch_flat([part], add)[0]).tolist() for part, add in cases)
+            begin = next(at for at in range(len(whole) + 1) if whole[at : at + len(own)] == own)
+            before, after = whole[:begin], whole[begin + len(own) :]
+            first = len(ids) - max(0, length - len(before) - len(after))
+            return [*before, *ids[max(0, first) :], *after][:length]
 
         return self._ask(work)
 

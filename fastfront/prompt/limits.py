@@ -101,7 +101,7 @@ def check_text(text: str, limits: PromptLimits, max_chars_per_token: int) -> str
     return text[-most:] if limits.side == "left" else text[:most]
 
 
-def truncate(ids: list[int], limits: PromptLimits) -> list[int]:
+def truncate(ids: Sequence[int], limits: PromptLimits) -> Sequence[int]:
     """`ids` cut to `truncate_to` tokens, at the side asked for."""
     keep = limits.truncate_to
     if keep is None or keep >= len(ids):

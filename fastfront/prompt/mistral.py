@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class MistralTokenizer:
         byte = _BYTE.fullmatch(name)
         return bytes([int(byte[1], 16)]) if byte else name.replace("▁", " ").encode()
 
-    def encode(self, text: str, add_special_tokens: bool = True, *, alone: bool = False) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, in which no control token is one; raises RequestError for a lone surrogate."""
         try:
             text.encode()
@@ -76,6 +76,10 @@ class MistralTokenizer:
             raise not_unicode(text) from None
         ids: list[int] = self._inner.encode(text, bos=add_special_tokens, eos=False)
         return ids
+
+    def prompt_ids(self, text: str, add_special_tokens: bool = True, *, alone: bool = False) -> Sequence[int]:
+        """As `encode`, whether `alone` or not."""
+        return self.encode(text, add_special_tokens)
 
     def encode_truncated(self, text: str, length: int) -> list[int]:
         """The last tokens of `text`, at most `length` of them counting BOS, which is kept."""

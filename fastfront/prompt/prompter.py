@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -215,9 +215,9 @@ class Prompter:
         text = check_text(text, limits, tokenizer.max_chars_per_token)
         keep = limits.truncate_to if add_special_tokens and limits.side is None else None
         if marks is not None:
-            ids = self._safe_text.encode(text, marks, add_special_tokens, keep)
+            ids: Sequence[int] = self._safe_text.encode(text, marks, add_special_tokens, keep)
             return self._checked(Prompt(ids, marks.restored(text)), limits)
-        ids = tokenizer.encode(text, add_special_tokens, alone=alone)
+        ids = tokenizer.prompt_ids(text, add_special_tokens, alone=alone)
         if keep is not None and keep < len(ids):
             ids = tokenizer.encode_truncated(text, keep)
         return self._checked(Prompt(ids, text), limits)
@@ -239,11 +239,11 @@ class Prompter:
         check_length(len(prompt.token_ids), limits)
         return prompt
 
-    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> Sequence[int]:
         """Ids of a text of any length, the empty one too (POST /tokenize)."""
         return (await self.text(text, add_special_tokens, UNLIMITED)).token_ids
 
-    async def tokenize_chat(self, chat: ChatInput) -> list[int]:
+    async def tokenize_chat(self, chat: ChatInput) -> Sequence[int]:
         """Ids of a conversation of any length (POST /tokenize)."""
         return (await self.chat(chat, UNLIMITED)).token_ids
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tokenizers
@@ -65,7 +65,7 @@ class Tokenizer:
         self.eos_token_id = self._named_id("eos_token")
         self.bos_token_id = self._named_id("bos_token")
         #: Bytes of any text that are encoded in the time that the event loop has for it.
-        self.light = light_bytes(self.encode, LIGHT_SECONDS, LIGHT)
+        self.light = light_bytes(self.prompt_ids, LIGHT_SECONDS, LIGHT)
 
     def speed_up(self) -> None:
         """Takes fastokens if it has been loaded and agrees, and logs what encodes."""
@@ -77,7 +77,7 @@ class Tokenizer:
             log.info("tokenizer: `tokenizers` encodes (fastokens: %s)", result)
             return
         self._fast = result
-        self.light = light_bytes(self.encode, LIGHT_SECONDS, LIGHT)
+        self.light = light_bytes(self.prompt_ids, LIGHT_SECONDS, LIGHT)
         log.info("tokenizer: fastokens encodes (same ids as `tokenizers` in the check)")
 
     def let_go(self) -> None:
@@ -94,13 +94,17 @@ class Tokenizer:
         token = self.special_tokens.get(name)
         return None if token is None else self.token_to_id(token)
 
-    def encode(self, text: str, add_special_tokens: bool = True, *, alone: bool = False) -> list[int]:
-        """Token ids of `text`; raises RequestError for a lone surrogate.
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of `text`; raises RequestError for a lone surrogate."""
+        return list(self.prompt_ids(text, add_special_tokens))
+
+    def prompt_ids(self, text: str, add_special_tokens: bool = True, *, alone: bool = False) -> Sequence[int]:
+        """As `encode`, but not a list where another sequence (`array`) costs less.
 
         `alone` lets other threads run meanwhile, for a text worth a worker thread.
         """
         if self._fast is not None:
-            ids = self._fast.encode(text, add_special_tokens, alone)
+            ids = self._fast.encode(text, add_special_tokens)
             if ids is not None:
                 return ids
         check_unicode(text)

@@ -136,10 +136,10 @@ class CharPrompter:
             raise RequestError(f"Token id {max(token_ids)} is out of vocabulary", param="prompt")
         return Prompt(token_ids)
 
-    async def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    async def tokenize(self, text: str, add_special_tokens: bool = True) -> Sequence[int]:
         return self.tokenizer.encode(text, add_special_tokens)
 
-    async def tokenize_chat(self, chat: ChatInput) -> list[int]:
+    async def tokenize_chat(self, chat: ChatInput) -> Sequence[int]:
         return (await self.chat(chat)).token_ids
 
     async def detokenize(self, token_ids: list[int], skip_special_tokens: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Packing a request and walking an engine's output message."""
+"""Walking an engine's output message."""
 
 from __future__ import annotations
 
@@ -6,24 +6,11 @@ import json
 import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
 
 decode, encode = msgspec.msgpack.decode, msgspec.msgpack.encode
-
-
-EDGES = [0, 1, 127, 128, 255, 256, 65535, 65536, 2**31, 2**32 - 2]
-
-
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 300, 65535, 65536])
-def test_ids_are_packed_as_by_the_reference(fast: SimpleNamespace, size: int) -> None:
-    rng = random.Random(size)
-    ids = [rng.choice([*EDGES, rng.randrange(1 << rng.randrange(1, 32))]) for _ in range(size)]
-    assert fast.pack_ids(ids, 2**32 - 1) == encode(ids)
-    assert fast.pack_ids(tuple(ids), 2**32 - 1) == encode(ids)
-    assert fast.pack_ids(dict.fromkeys(ids), 2**32 - 1) == encode(list(dict.fromkeys(ids)))
 
 
 def goldens(shared: Path) -> list[tuple[str, bytes]]:
@@ -110,12 +97,3 @@ def test_random_bytes_never_hurt(fast: SimpleNamespace, shared: Path) -> None:
         for _ in range(rng.randrange(1, 4)):
             message[rng.randrange(len(message))] = rng.randrange(256)
         fast.walk_outputs(bytes(message))
-
-
-WRONG = (10, -1, True, 2**31, 2**32 + 1, 2**64 + 1, 2**70, -(2**70), "2", 1.0, None)
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_wrong_ids_are_not_packed(fast: SimpleNamespace, wrong: Any) -> None:
-    for ids in ([wrong], [3, wrong], [wrong, 9], [0] * 1000 + [wrong]):
-        assert fast.pack_ids(ids, 10) is None

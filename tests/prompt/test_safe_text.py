@@ -119,7 +119,8 @@ class Writer:
 
 
 def made(prompter: Prompter, chat: ChatInput, safe: bool) -> Prompt:
-    return asyncio.run(prompter.chat(replace(chat, safe_user_text=safe), UNLIMITED))
+    prompt = asyncio.run(prompter.chat(replace(chat, safe_user_text=safe), UNLIMITED))
+    return replace(prompt, token_ids=list(prompt.token_ids))
 
 
 def written(control: dict[int, str]) -> list[str]:

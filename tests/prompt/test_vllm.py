@@ -122,7 +122,7 @@ def test_same_prompts(load: Callable[..., Prompter], vllm: Callable[..., Any], m
     for job, prompter, answer in zip(jobs, used, answers, strict=True):
         try:
             prompt = asyncio.run(prompter.chat(as_input(job["request"]), UNLIMITED))
-            same = answer.get("text") == prompt.text and answer["ids"] == prompt.token_ids
+            same = answer.get("text") == prompt.text and answer["ids"] == list(prompt.token_ids)
             ours: Any = prompt.text
         except RequestError as error:
             same, ours = "error" in answer, error.message

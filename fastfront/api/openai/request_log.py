@@ -68,7 +68,7 @@ class RequestLog:
         if logger.isEnabledFor(logging.DEBUG):
             for prompt in prompts:
                 text = None if prompt.text is None else prompt.text[: self._most]
-                logger.debug("request %s: prompt %r, ids %s", self._id, text, prompt.token_ids[: self._most])
+                logger.debug("request %s: prompt %r, ids %s", self._id, text, list(prompt.token_ids[: self._most]))
 
     def _hear(self, index: int, text: str) -> None:
         said = self._said.get(index, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from fastfront.api.openai.identity import check_model
 from fastfront.api.openai.tools import Tool, plain_tools
 from fastfront.api.state import RenderState
 from fastfront.errors import RequestError
+from fastfront.fast import json_ids
 from fastfront.flow import ChatInput, Handler, HttpRequest, Reply
 
 #: Where tokenizers' own integer ends.
@@ -53,7 +55,7 @@ class TokenizeResponse(msgspec.Struct):
 
     count: int
     max_model_len: int
-    tokens: list[int]
+    tokens: msgspec.Raw
     token_strs: list[str] | None = None
 
 
@@ -94,12 +96,13 @@ def detokenize(state: RenderState) -> Handler:
     return reader.serve(handle)
 
 
-def _answer(state: RenderState, ids: list[int], with_strings: bool) -> bytes:
-    strings = state.pipeline.prompter.tokenizer.tokens(ids) if with_strings else None
-    return msgspec.json.encode(TokenizeResponse(len(ids), state.pipeline.info.max_model_len, ids, strings))
+def _answer(state: RenderState, ids: Sequence[int], with_strings: bool) -> bytes:
+    strings = state.pipeline.prompter.tokenizer.tokens(list(ids)) if with_strings else None
+    longest = state.pipeline.info.max_model_len
+    return msgspec.json.encode(TokenizeResponse(len(ids), longest, msgspec.Raw(json_ids(ids)), strings))
 
 
-async def _ids(state: RenderState, body: TokenizeRequest) -> list[int]:
+async def _ids(state: RenderState, body: TokenizeRequest) -> Sequence[int]:
     prompter = state.pipeline.prompter
     if isinstance(body.messages, list):
         check_messages(body.messages)

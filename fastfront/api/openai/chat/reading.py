@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from fastfront.api.openai.chat.parsed import CallRules
@@ -52,7 +53,7 @@ class Reading:
             made = self._made[in_reasoning] = (_parser(self._state, format, self._body, in_reasoning), counter)
         return ReadBy(*made, *self.for_engine(prompt.token_ids))
 
-    def for_engine(self, prompt: list[int]) -> tuple[bool | None, bytes | None]:
+    def for_engine(self, prompt: Sequence[int]) -> tuple[bool | None, bytes | None]:
         """For the reasoning parser beside the engine: whether no reasoning is open, and the variables as JSON."""
         if self._kwargs is None or self._state.preparation is None:
             return None, None
@@ -81,7 +82,7 @@ def _parser(state: RenderState, format: Format, body: ChatRequest, in_reasoning:
 def _tail(state: RenderState, prompt: Prompt) -> str:
     if prompt.text is not None:
         return prompt.text[-_TAIL_CHARS:]
-    return state.pipeline.prompter.tokenizer.decode(prompt.token_ids[-_TAIL_TOKENS:], skip_special_tokens=False)
+    return state.pipeline.prompter.tokenizer.decode(list(prompt.token_ids[-_TAIL_TOKENS:]), skip_special_tokens=False)
 
 
 def _thinking(state: RenderState, body: ChatRequest) -> bool | None:

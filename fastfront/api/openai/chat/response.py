@@ -11,7 +11,7 @@ from fastfront.api.openai.chat.parsed import CallRules, ToolCall, around, deltas
 from fastfront.api.openai.events import Stamp, Wishes, encode, prefix, usage_event
 from fastfront.api.openai.logprobs import chat_logprobs, prompt_logprobs
 from fastfront.api.openai.usage import Usage, details_json, usage
-from fastfront.fast import escape
+from fastfront.fast import escape, json_ids
 from fastfront.flow import CallStart, Choice, Delta, Event, Prompt, TextEvent
 
 _NO_DETAILS = (b"null", b"null")
@@ -108,7 +108,7 @@ def chat_body(stamp: Stamp, prompt: Prompt, turn: Turn, wishes: Wishes, choices:
         system_fingerprint=stamp.fingerprint,
         usage=usage((prompt,), choices, wishes.usage_details, created=True),
         prompt_logprobs=prompt_logprobs(choices[0].prompt_logprobs),
-        prompt_token_ids=prompt.token_ids if wishes.token_ids else None,
+        prompt_token_ids=list(prompt.token_ids) if wishes.token_ids else None,
         prompt_text=prompt.text if turn.prompt_text else None,
         kv_transfer_params=choices[0].kv_transfer_params,
         ec_transfer_params=choices[0].ec_transfer_params,
@@ -136,7 +136,7 @@ class ChatEvents:
             self._counts(len(self._prompt.token_ids), 0),
             b',"prompt_token_ids":%b,"prompt_text":%b'
             % (
-                encode(self._prompt.token_ids) if self._wishes.token_ids else b"null",
+                json_ids(self._prompt.token_ids) if self._wishes.token_ids else b"null",
                 encode(self._prompt.text) if self._turn.prompt_text else b"null",
             ),
         )

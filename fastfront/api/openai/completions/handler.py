@@ -74,8 +74,8 @@ async def _echo(state: ApiState, body: CompletionRequest, prompts: list[Prompt])
     alone = body.max_tokens == 0
     if body.return_token_ids:
         return Echo([""] * len(prompts), alone)
-    prompter = state.pipeline.prompter
-    return Echo(
-        [prompt.text if prompt.text is not None else await prompter.detokenize(prompt.token_ids) for prompt in prompts],
-        alone,
-    )
+    return Echo([await _text(state, prompt) for prompt in prompts], alone)
+
+
+async def _text(state: ApiState, prompt: Prompt) -> str:
+    return prompt.text if prompt.text is not None else await state.pipeline.prompter.detokenize(list(prompt.token_ids))

@@ -10,7 +10,7 @@ import msgspec
 from fastfront.api.openai.events import Stamp, Wishes, encode, prefix, usage_event
 from fastfront.api.openai.logprobs import completion_logprobs, prompt_logprobs
 from fastfront.api.openai.usage import Usage, usage
-from fastfront.fast import escape
+from fastfront.fast import escape, json_ids
 from fastfront.flow import Choice, Delta, Position, Prompt
 
 
@@ -68,7 +68,7 @@ def completion_body(
                 stop_reason=choice.stop_reason,
                 token_ids=choice.token_ids if wishes.token_ids else None,
                 prompt_logprobs=prompt_logprobs(choice.prompt_logprobs),
-                prompt_token_ids=prompts[choice.index // n].token_ids if wishes.token_ids else None,
+                prompt_token_ids=list(prompts[choice.index // n].token_ids) if wishes.token_ids else None,
             )
             for choice in choices
         ],
@@ -118,7 +118,7 @@ class CompletionEvents:
         if not text and not self._wishes.token_ids and positions is None:
             return b""
         prompt = self._prompts[index // self._n].token_ids
-        ids = encode(prompt) if self._wishes.token_ids else b"null"
+        ids = json_ids(prompt) if self._wishes.token_ids else b"null"
         rest = b'","logprobs":%b,"finish_reason":null,"stop_reason":null,"prompt_token_ids":%b,"token_ids":null}]'
         rest %= (self._logprobs(index, positions), ids)
         return self.head(index) + escape(text) + rest + self._counts(len(prompt), 0) + b"}\n\n"

@@ -14,6 +14,7 @@ from fastfront.api.openai.recipe import Recipe
 from fastfront.api.state import RenderState, Tokenizer
 from fastfront.api.vllm.render.params import rendered_params
 from fastfront.errors import RequestError
+from fastfront.fast import json_ids
 from fastfront.flow import Prompt
 
 encode = msgspec.json.Encoder().encode
@@ -31,7 +32,7 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     """Every key that vLLM writes, in its order."""
 
     request_id: str
-    token_ids: list[int]
+    token_ids: msgspec.Raw
     token_offsets: Offsets | None
     features: None = None
     content_parts: None = None
@@ -62,7 +63,7 @@ def rendered(
     """What the engine would be sent for one prompt; `tokens` may be generated."""
     return GenerateRequest(
         request_id=request_id,
-        token_ids=prompt.token_ids,
+        token_ids=msgspec.Raw(json_ids(prompt.token_ids)),
         token_offsets=offsets,
         sampling_params=rendered_params(state, fields, made, tokens, seed(fields)),
         model=fields.model,
@@ -97,13 +98,13 @@ def _offsets(tokenizer: Tokenizer, prompt: Prompt, add_special_tokens: bool) -> 
     if prompt.text is None:
         return None
     offsets = tokenizer.offsets(prompt.text, add_special_tokens)
-    count = len(prompt.token_ids)
+    some, count = list(prompt.token_ids), len(prompt.token_ids)
     if count == len(offsets):
         return offsets
     ids = tokenizer.encode(prompt.text, add_special_tokens)
-    if prompt.token_ids == ids[:count]:
+    if some == ids[:count]:
         return offsets[:count]
-    return offsets[-count:] if prompt.token_ids == ids[-count:] else None
+    return offsets[-count:] if some == ids[-count:] else None
 
 
 def _stream_options(fields: GenerationFields) -> StreamOptions | None:
