@@ -1,10 +1,12 @@
 """Waves of data-parallel engines (wire b.3), and who leads them: our own coordinator, in the process that owns them.
 
 The ranks of a mixture-of-experts model step together. They run while any has a request, then all pause: that was a
-wave, and the next has the next number. A request that comes while they pause must wake every rank: the one that gets it
-wakes by the request, the others by START_DP_WAVE. Each request carries the wave that the frontend believes in; an
-engine that gets one of a past wave asks for the next itself. Whether the engines run is known only from their own
-words, so START_DP_WAVE is repeated with every request until they have said so: to an engine that runs it means nothing.
+wave, and the next has the next number. A request that comes while they pause must wake every rank, by START_DP_WAVE.
+The one that gets it would wake by the request, unless that is aborted before it is seen: then the others would wait for
+a rank that sleeps, and with them all requests. So nobody is left out. Each request carries the wave that the frontend
+believes in; an engine that gets one of a past wave asks for the next itself. Whether the engines run is known only from
+their own words, so START_DP_WAVE is repeated with every request until they have said so: to an engine that runs it
+means nothing.
 
 The frontend of this process asks the coordinator itself; those of other processes are clients of its front, as they
 would be of vLLM's coordinator.
@@ -85,9 +87,9 @@ class InProcessCoordinator:
         self.addresses = reads, writes
 
     def before_add(self, engine_index: int) -> int:
-        """A request goes to this engine now; the wave to put in it. Wakes the other engines unless they run."""
+        """A request goes to this engine now; the wave to put in it. Wakes the engines unless they run."""
         if not self.running:
-            self._start_wave(engine_index)
+            self._start_wave()
         return self.wave
 
     def on_wave_complete(self, engine_index: int, wave: int) -> None:
@@ -99,7 +101,7 @@ class InProcessCoordinator:
         """An engine runs in this wave: the others must."""
         if self._lockstep and (wave > self.wave or (wave == self.wave and not self.running)):
             self._turn(wave, running=True)
-            self._start_wave(engine_index)
+            self._start_wave()
 
     def close(self) -> None:
         """Stops, and removes the unix sockets that it has named itself."""
@@ -147,9 +149,9 @@ class InProcessCoordinator:
 
     # --- to and from the engines ---
 
-    def _start_wave(self, exclude: int | None) -> None:
+    def _start_wave(self) -> None:
         if self._engines is not None:
-            self._engines.send(wire.START_DP_WAVE, wire.encode((self.wave, exclude)))
+            self._engines.send(wire.START_DP_WAVE, wire.encode((self.wave, None)))
 
     def _take_subscription(self, frames: list[bytes]) -> None:
         if frames == [SUBSCRIBE] and self._engines is not None:
@@ -231,8 +233,7 @@ class InProcessCoordinator:
             return
         if self.running:
             return
-        # A request of a past wave may have been run in that one: then nothing but this wakes its engine.
-        self._start_wave(None if note.wave < self.wave else note.engine_index)
+        self._start_wave()
         # The frontend takes the engines to run now and sends no more notes. Engines that were told to pause do not wake
         # and say nothing either: so it is told what holds.
         if self._answering is None:

@@ -42,7 +42,9 @@ class CoordinatorClient:
         if not self.running and self._channel is not None:
             # As vLLM's own client does: told once, then taken to be so until the coordinator says otherwise.
             self.running = True
-            self._channel.send(wire.encode((engine_index, self.wave)))
+            # By its socket's identity, as vLLM's Python client names it: one that is named by its number is left out
+            # when all are woken, and sleeps on if the request is aborted before it is seen (see coordinator.py).
+            self._channel.send(wire.encode((wire.identity(engine_index), self.wave)))
         return self.wave
 
     def on_wave_complete(self, engine_index: int, wave: int) -> None:

@@ -294,6 +294,14 @@ def test_a_unix_socket(start: Start, fastfront: list[str], peers: Path, tmp_path
     assert not path.exists()
 
 
+def with_experts(model: str, tmp_path: Path) -> str:
+    """A copy of the model whose configuration names experts."""
+    model = str(shutil.copytree(model, tmp_path / "experts"))
+    config = json.loads(Path(model, "config.json").read_text())
+    Path(model, "config.json").write_text(json.dumps({**config, "n_routed_experts": 8}))
+    return model
+
+
 @pytest.mark.parametrize("experts", [False, True], ids=["dense", "experts"])
 def test_several_ranks(
     server: Callable[..., Serving], start: Start, fastfront: list[str], experts: bool, spread: Spread,
@@ -301,10 +309,7 @@ def test_several_ranks(
 ) -> None:  # fmt: skip
     model, words = str(peers / "models" / "qwen3"), ["--step-ms", "1", "--stats"]
     if experts:
-        model = str(shutil.copytree(model, tmp_path / "experts"))
-        config = json.loads(Path(model, "config.json").read_text())
-        Path(model, "config.json").write_text(json.dumps({**config, "n_routed_experts": 8}))
-        words += ["--moe"]
+        model, words = with_experts(model, tmp_path), [*words, "--moe"]
     serving = server("--data-parallel-size", "2", engine=None, model=model)
     add_engine(start, fastfront, serving, "--data-parallel-size", "2", *words)
     serving.front.wait_http(f"{serving.base}/health")
@@ -319,3 +324,32 @@ def test_several_ranks(
                 ranks[dict(labels)["engine"]] = value
     assert sum(ranks.values()) == 4 * CONNECTIONS
     assert all(ranks[rank] > 0 for rank in ("0", "1"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_leaves_at_once_lets_no_rank_sleep(
+    server: Callable[..., Serving], start: Start, fastfront: list[str], peers: Path, tmp_path: Path, workers: int
+) -> None:
+    """Ranks that step together wait for each other: one that is not woken holds all up."""
+    model = with_experts(str(peers / "models" / "qwen3"), tmp_path)
+    serving = server("--data-parallel-size", "2", engine=None, model=model, workers=workers)
+    add_engine(start, fastfront, serving, "--data-parallel-size", "2", "--step-ms", "1", "--moe")
+    serving.front.wait_http(f"{serving.base}/health")
+    host, port = serving.base.removeprefix("http://").split(":")
+    for _ in range(15):
+        time.sleep(0.1)  # so that all pause; while they run this shows nothing
+        left = http.client.HTTPConnection(host, int(port))
+        ask_rank(left, 1, 1000)
+        left.close()
+        time.sleep(0.005)
+        stays = http.client.HTTPConnection(host, int(port), timeout=30)
+        ask_rank(stays, 0, 2)
+        assert stays.getresponse().status == 200
+        stays.close()
+
+
+def ask_rank(connection: http.client.HTTPConnection, rank: int, tokens: int) -> None:
+    """A completion by one rank."""
+    body = json.dumps({"prompt": "a", "max_tokens": tokens, "ignore_eos": True})
+    headers = {"content-type": "application/json", "x-data-parallel-rank": str(rank)}
+    connection.request("POST", "/v1/completions", body, headers)

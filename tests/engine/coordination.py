@@ -33,6 +33,7 @@ class Engine:
         self._reads.connect(addresses[0])
         self._writes = context.socket(zmq.PUSH)
         self._writes.connect(addresses[1])
+        self.left_out: list[Any] = []
         if subscribe:
             self.subscribe()
 
@@ -45,11 +46,13 @@ class Engine:
         assert await asyncio.to_thread(self._reads.poll, int(PATIENCE_S * 1000)), "nothing was published"
         return self._reads.recv_multipart()
 
-    async def woken(self) -> list[Any]:
-        """The wave and whom to exclude, of the START_DP_WAVE that comes next."""
+    async def woken(self) -> int:
+        """The wave of the START_DP_WAVE that comes next; `left_out` gets whom it leaves out."""
         kind, body = await self.read()
         assert kind == b"\x02"
-        return list(unpack(body))
+        wave, left_out = unpack(body)
+        self.left_out.append(left_out)
+        return int(wave)
 
     async def quiet(self) -> bool:
         """Whether nothing is published for a while."""
@@ -100,13 +103,13 @@ class Frontend:
 async def rules(engine: Engine, frontend: Frontend) -> None:
     """What any coordinator does with notes; it is that of two engines in wave 0, and `engine` has had READY."""
     frontend.note(1, 0)
-    assert await engine.woken() == [0, 1]
+    assert await engine.woken() == 0
     frontend.note(0, 0)
-    assert await engine.woken() == [0, 0], "told again until an engine says that it runs"
+    assert await engine.woken() == 0, "told again until an engine says that it runs"
     await frontend.reads(0, False)
 
     engine.say(begun(1, 0))
-    assert await engine.woken() == [0, 1]
+    assert await engine.woken() == 0
     await frontend.reads(0, True)
     frontend.note(1, 0)
     assert await engine.quiet(), "who runs need not be woken"
@@ -114,14 +117,14 @@ async def rules(engine: Engine, frontend: Frontend) -> None:
     engine.say(complete(0))
     await frontend.reads(1, False)
     frontend.note(1, 0)
-    assert await engine.woken() == [1, None], "the request was of a past wave"
+    assert await engine.woken() == 1, "the request was of a past wave"
     frontend.note(0, 1)
-    assert await engine.woken() == [1, 0]
+    assert await engine.woken() == 1
     frontend.note(0, 9)
-    assert await engine.woken() == [1, 0], "what frontends believe makes no wave"
+    assert await engine.woken() == 1, "what frontends believe makes no wave"
 
     engine.say(begun(1, 4))
-    assert await engine.woken() == [4, 1]
+    assert await engine.woken() == 4
     await frontend.reads(4, True)
     engine.say(complete(3))
     frontend.note(0, 3)

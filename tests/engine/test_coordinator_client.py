@@ -46,14 +46,14 @@ def test_client(run: Run, context: Context) -> None:
         await ours.start()
         assert await theirs.read() == b"\x01"
         assert ours.before_add(0) == 0
-        assert await theirs.read() == b"\x92\x00\x00"
+        assert await theirs.read() == b"\x92\xc4\x02\x00\x00\x00"
         assert ours.before_add(1) == 0
         assert await theirs.quiet(), "told once"
         theirs.publish([[[1, 2, 0.5], [0, 0, 0.0]], 7, False])
         await until(lambda: bool(seen))
         assert seen == [[(1, 2, 0.5), (0, 0, 0.0)]]
         assert ours.before_add(1) == 7
-        assert await theirs.read() == b"\x92\x01\x07"
+        assert await theirs.read() == b"\x92\xc4\x02\x01\x00\x07"
         theirs.publish(b"\xc1")
         theirs.publish([None, 8, True])
         await until(lambda: ours.wave == 8)
