@@ -90,6 +90,7 @@ class App(Process):
             link.on_stats = lambda rank, raw: _observe_stats(metrics, rank, raw)
         if self._engines.must_live:
             link.on_dead = self._on_dead
+        link.on_broken, self.worker.give_up = self.worker.broken, link.give_up
         state = ApiState(
             pipeline=Pipeline(info, prompter, vocab, link, router, metrics, self._checker),
             engine_version=engine.vllm_version,

@@ -91,6 +91,8 @@ class EngineLink:
         self.dead: EngineDeadError | None = None
         self.on_dead: Callable[[EngineDeadError], None] | None = None
         self.on_alive: Callable[[], None] | None = None
+        #: Gets the rank and the reason when nothing more is taken of an engine that may well live for other frontends.
+        self.on_broken: Callable[[int, str], None] | None = None
         self.on_stats: Callable[[int, bytes], None] | None = None  # rank, scheduler_stats as msgpack
         self.waves = waves
         self.balancer = Balancer(start, count, client, clients)
@@ -409,6 +411,13 @@ class EngineLink:
                 peer.close("the engine's other connection was lost")
         engine.output = None
 
+    def give_up(self, rank: int, reason: str) -> None:
+        """Another frontend takes nothing more of this engine: it is dead for all until it registers anew."""
+        engine = self._engines.get(rank)
+        if engine is not None and engine.death is None:
+            self._kill(engine, reason, heals=False)
+            self._flusher.flush()
+
     def _bury(self, peer: Peer, reason: str) -> None:
         """The engine behind an output connection is dead; if nobody knows which it is, all that it can be are."""
         if self.info is None:
@@ -421,6 +430,8 @@ class EngineLink:
                 self._kill(engine, reason, heals=len(suspects) > 1)
                 if engine.heals:
                     self._cut_off(engine)
+                elif self.on_broken is not None:
+                    self._call(self.on_broken, engine.rank, reason)
 
     def _kill(self, engine: Engine, reason: str, heals: bool) -> None:
         error = EngineDeadError(f"engine {engine.rank} is dead: {reason}")

@@ -112,6 +112,9 @@ class First(Worker):
     async def others(self) -> list[bytes]:
         return await self._gather(None)
 
+    def broken(self, rank: int, reason: str) -> None:
+        self._say(words.BROKEN, words.pack_broken(rank, reason))
+
     async def end(self, *, quick: bool, drain: float, hurry: asyncio.Event) -> None:
         self._ending = True
         if quick:
@@ -147,8 +150,15 @@ class First(Worker):
         async def answer(word: str) -> bytes:
             return msgspec.msgpack.encode([self.counts(), *await self._gather(child)])
 
+        def hear(word: str, data: bytes) -> None:
+            if word == words.BROKEN:
+                self._say(word, data, but=child)
+                self.give_up(*words.read_broken(data))
+            else:
+                child.hear(word, data)
+
         try:
-            await child.line.follow(child.hear, answer)
+            await child.line.follow(hear, answer)
         finally:
             child.line.close()
             error = await child.ended()
@@ -158,6 +168,7 @@ class First(Worker):
     async def _gather(self, asker: Child | None) -> list[bytes]:
         return await asyncio.gather(*(child.counts() for child in self._children if child is not asker))
 
-    def _say(self, word: str) -> None:
+    def _say(self, word: str, data: bytes = b"", but: Child | None = None) -> None:
         for child in self._children:
-            child.line.say(word)
+            if child is not but:
+                child.line.say(word, data)

@@ -83,9 +83,9 @@ class Line:
         self._reader, self._writer = await asyncio.open_unix_connection(sock=self.sock.dup())
         self._write(self._early)
 
-    def say(self, word: str) -> None:
+    def say(self, word: str, data: bytes = b"") -> None:
         """Says a word."""
-        self._write(pack(word))
+        self._write(pack(word, data=data))
 
     async def ask(self, word: str, seconds: float) -> bytes:
         """The answer to a question; WorkerError where none comes in that time."""

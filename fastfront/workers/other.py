@@ -66,6 +66,9 @@ class Other(Worker):
     def started(self) -> None:
         logging.getLogger(_LOADERS).setLevel(logging.NOTSET)
 
+    def broken(self, rank: int, reason: str) -> None:
+        self._line.say(words.BROKEN, words.pack_broken(rank, reason))
+
     async def others(self) -> list[bytes]:
         return _read_list(await self._line.ask(words.OTHERS, ANSWER_S))
 
@@ -86,6 +89,8 @@ class Other(Worker):
                 self._may_listen.set()
             elif word == words.SIGNAL:
                 process.on_signal()
+            elif word == words.BROKEN:
+                self.give_up(*words.read_broken(data))
 
         async def answer(word: str) -> bytes:
             return self.counts()

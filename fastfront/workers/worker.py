@@ -33,6 +33,8 @@ class Worker:
         self.count = count
         #: What this worker has counted, for the others.
         self.counts: Callable[[], bytes] = bytes
+        #: Is told of the engine, its rank and the reason, that another worker can have no more to do with.
+        self.give_up: Callable[[int, str], None] = lambda rank, reason: None
 
     def agree(self, decide: Callable[[], _T]) -> _T:
         """What the first worker decides, for all; before there is a loop."""
@@ -57,6 +59,9 @@ class Worker:
     async def others(self) -> list[bytes]:
         """What the others have counted; WorkerError where one does not tell."""
         return []
+
+    def broken(self, rank: int, reason: str) -> None:
+        """This worker can have no more to do with an engine: the others should not either."""
 
     async def end(self, *, quick: bool, drain: float, hurry: asyncio.Event) -> None:
         """Ends the others, who may drain for so many seconds unless it must be quick, and returns when all have.

@@ -294,6 +294,30 @@ def test_a_unix_socket(start: Start, fastfront: list[str], peers: Path, tmp_path
     assert not path.exists()
 
 
+def test_an_engine_that_is_broken_for_one_is_so_for_all(
+    server: Callable[..., Serving], start: Start, fastfront: list[str], spread: Spread
+) -> None:
+    serving = server(engine=("--malformed-after", "5", "--step-ms", "2"), workers=3)
+    assert "error" in list(serving.events(max_tokens=1000))[-1]
+    connections = spread(serving)
+
+    def health() -> set[int]:
+        seen = set()
+        for connection in connections:
+            connection.request("GET", "/health")
+            answer = connection.getresponse()
+            answer.read()
+            seen.add(answer.status)
+        return seen
+
+    serving.front.wait_for(lambda: health() == {503}, "all to tell the same")
+    serving.engines[0].end()
+    add_engine(start, fastfront, serving)
+    serving.front.wait_for(lambda: health() == {200}, "the new engine, for all")
+    for connection in connections:
+        complete(connection)
+
+
 def with_experts(model: str, tmp_path: Path) -> str:
     """A copy of the model whose configuration names experts."""
     model = str(shutil.copytree(model, tmp_path / "experts"))
