@@ -135,6 +135,8 @@ class Process(ABC):
         self._closing = True
         asked = self.stop.done() and self.stop.exception() is None
         drain = self.config.shutdown_timeout if asked else 0
+        if asked and self._server is not None and self.worker.index == 0:
+            log.info("told to end; requests under way: %d, time for them: %g s", self._server.active, drain)
         ending = asyncio.ensure_future(self.worker.end(quick=not asked, drain=drain, hurry=self._hurry))
         if self._server is not None:
             await self._drain(self._server, drain)
@@ -143,6 +145,8 @@ class Process(ABC):
         await ending
         if self._prompter is not None:
             await self._prompter.close()
+        if asked and self.worker.index == 0:
+            log.info("ended")
 
     def fail(self, error: FastfrontError) -> None:
         """Ends the process with this error; also where it ends already."""

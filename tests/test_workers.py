@@ -10,12 +10,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from fastfront import cores, workers
-from fastfront.errors import StartError
-from fastfront.http.listener import bind_tcp_for, check_alone
+from fastfront.errors import StartError, WorkerError
+from fastfront.http.listener import Listener, bind_tcp_for, check_alone
 from fastfront.workers.line import Line
 from fastfront.workers.other import MOST_CHARS
 
@@ -270,6 +271,30 @@ def test_what_is_said_before_a_line_is_open_is_heard() -> None:
         assert heard == ["early", "late"]
 
     asyncio.run(asyncio.wait_for(scene(), 30))
+
+
+def test_a_question_to_who_has_ended_is_answered_at_once() -> None:
+    async def scene() -> None:
+        ours, theirs = socket.socketpair()
+        line = Line(ours)
+        await line.open()
+        theirs.close()
+        await line.follow(lambda word, data: None, lambda word: asyncio.sleep(0, b""))
+        with pytest.raises(WorkerError, match="has ended"):
+            await line.ask("counts", 1000)
+        line.close()
+        ours.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+
+
+def test_a_link_local_address_is_bound_with_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    bind = Mock()
+    monkeypatch.setattr("fastfront.http.listener.bind_tcp", bind)
+    link_local = Mock(family=socket.AF_INET6)
+    link_local.getsockname.return_value = ("fe80::1", 80, 0, 1)
+    check_alone(Listener(link_local))
+    bind.assert_called_once_with(f"fe80::1%{socket.if_indextoname(1)}", 80)
 
 
 def test_too_few_files(monkeypatch: pytest.MonkeyPatch) -> None:

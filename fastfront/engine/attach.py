@@ -85,7 +85,7 @@ def _own(
         return Joined(link, pair, client.sockets.front, must_live=False)
     # vLLM finds the model by its name; the built-in engine looks for nothing.
     model = (place if config.kind == "torch" else None) or info.root
-    return Owned(config, model, link, pair, client, lockstep=info.is_moe)
+    return Owned(config, model, info.max_model_len, link, pair, client, lockstep=info.is_moe)
 
 
 class Joined:
@@ -121,13 +121,22 @@ class Owned:
     """`serve`, the first worker: it owns the handshake (wire b.2), in which engines learn of every worker's sockets."""
 
     def __init__(
-        self, config: EngineConfig, model: str, link: EngineLink, pair: Pair, client: Client, *, lockstep: bool
+        self,
+        config: EngineConfig,
+        model: str,
+        max_model_len: int,
+        link: EngineLink,
+        pair: Pair,
+        client: Client,
+        *,
+        lockstep: bool,
     ) -> None:
         assert client.sockets is not None
         self.link = link
         self.must_live = config.kind != "none"
         self._config = config
         self._model = model
+        self._max_model_len = max_model_len
         self._pair = pair
         self._sockets = client.sockets
         self._clients = client.count
@@ -181,7 +190,9 @@ class Owned:
     async def _spawn(self, port: int, fail: Fail) -> None:
         config = self._config
         words = config.arguments.get(config.kind, ())
-        launch = Launch(self._model, config.host, port, config.size, config.size_local, words, config.python)
+        launch = Launch(
+            self._model, config.host, port, config.size, config.size_local, words, config.python, self._max_model_len
+        )
         command = command_for(config.kind, launch)
         log.info("starting the engine: %s", shlex.join(command))
         environment = env.for_child(FASTFRONT_PROGRESS="bar" if wants_bar() else "lines")

@@ -39,6 +39,8 @@ class Launch(NamedTuple):
     arguments: tuple[str, ...] = ()
     #: The Python that has vLLM.
     python: str = sys.executable
+    #: How long a text may be by the model's files, for the mock, which reads none.
+    max_model_len: int | None = None
 
 
 def vllm_command(launch: Launch) -> list[str]:
@@ -59,6 +61,7 @@ def mock_command(launch: Launch) -> list[str]:
     return [
         *(sys.executable, "-m", "fastfront.cli.mock_engine", "--local"),
         *("--handshake", f"tcp://{host}:{launch.port}", "--data-parallel-size", str(ranks)),
+        *(() if launch.max_model_len is None else ("--max-model-len", str(launch.max_model_len))),
         *launch.arguments,
     ]
 

@@ -70,7 +70,7 @@ def bind_tcp_for(count: int, host: str | None, port: int) -> list[Listener]:
     if count == 1 or sys.platform != "linux":
         return [first] * count
     # The first holds the port meanwhile: none of them listens, so they may be bound together.
-    address, found = first.sock.getsockname()[:2]
+    address, found = _bound_to(first.sock)
     sharing = [bind_tcp(address, found, reuse_port=True) for _ in range(count)]
     first.sock.close()
     return sharing
@@ -79,7 +79,13 @@ def bind_tcp_for(count: int, host: str | None, port: int) -> list[Listener]:
 def check_alone(listener: Listener) -> None:
     """Raises StartError where another server listens on the same port: what shares it would share it in silence."""
     if not listener.unix and listener.sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT):
-        bind_tcp(*listener.sock.getsockname()[:2]).sock.close()
+        bind_tcp(*_bound_to(listener.sock)).sock.close()
+
+
+def _bound_to(sock: socket.socket) -> tuple[str, int]:
+    """Address and port; of a link-local address its interface, too."""
+    where = sock.getsockname()
+    return socket.getnameinfo(where, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0], where[1]
 
 
 def bind_unix(path: str, mode: int = 0o666) -> Listener:

@@ -77,6 +77,7 @@ class Line:
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
         self._early = b""  # what was said before the line was open: a signal may be
+        self._ended = False
 
     async def open(self) -> None:
         """To be called before it is followed."""
@@ -89,6 +90,8 @@ class Line:
 
     async def ask(self, word: str, seconds: float) -> bytes:
         """The answer to a question; WorkerError where none comes in that time."""
+        if self._ended:
+            raise WorkerError("it has ended")
         number = next(self._numbers)
         self._asked[number] = answer = asyncio.get_running_loop().create_future()
         self._write(pack(word, number))
@@ -115,6 +118,7 @@ class Line:
                     task.add_done_callback(self._answering.discard)
                 else:
                     hear(message.word, message.data)
+        self._ended = True
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(WorkerError("it has ended"))

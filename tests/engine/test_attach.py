@@ -23,7 +23,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 def attachment(engine: EngineConfig | InheritedConfig, client: Client, *, is_moe: bool = False) -> Joined | Owned:
     """For a model of 1000 tokens."""
-    info: Any = SimpleNamespace(vocab_size=1000, root="m", is_moe=is_moe)
+    info: Any = SimpleNamespace(vocab_size=1000, root="m", max_model_len=8192, is_moe=is_moe)
     nothing: Any = SimpleNamespace(close=lambda request_id: None, flush=lambda: None)
     config = Config(http=HttpConfig(), model=ModelConfig(), api=ApiConfig(), engine=engine)
     attached = attach(config, info, nothing, nothing, client)

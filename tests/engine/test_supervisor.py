@@ -80,6 +80,8 @@ def test_the_mock_is_started_for_all_ranks_here() -> None:
     assert words[0] == sys.executable
     assert words[3:] == [*"--local --handshake tcp://127.0.0.1:5001 --data-parallel-size 2 --stats".split()]
     assert "tcp://[::1]:7" in command_for("mock", Launch("m", "::1", 7))
+    long = command_for("mock", Launch("m", "::1", 7, arguments=("--max-model-len", "9"), max_model_len=8192))
+    assert long[-4:] == ["--max-model-len", "8192", "--max-model-len", "9"]  # the last one counts
 
 
 def test_the_built_in_engine_is_started_with_a_place() -> None:

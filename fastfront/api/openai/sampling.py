@@ -204,7 +204,8 @@ def _extra_args(fields: GenerationFields) -> dict[str, Any] | None:
         extra["kv_transfer_params"] = fields.kv_transfer_params
     if fields.ec_transfer_params:
         extra["ec_transfer_params"] = fields.ec_transfer_params
-    check_64_bits(extra, "extra_args")
+    for name in ("vllm_xargs", "kv_transfer_params", "ec_transfer_params"):
+        check_64_bits(getattr(fields, name), name)
     return extra
 
 

@@ -81,7 +81,8 @@ def check_tools(tools: list[Tool] | None, choice: ToolChoice | msgspec.UnsetType
     if parser is not None:
         return
     raise UnsupportedError(
-        f'tool_choice={wish} needs a tool call parser, which this server does not have; use "none".',
+        f"tool_choice={wish} needs a tool call parser, and this server was started without one (--tool-call-parser "
+        'auto, or the name of one); "none" needs none.',
         param="tool_choice",
     )
 
