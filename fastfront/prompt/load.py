@@ -12,11 +12,7 @@ from fastfront.flow import ModelInfo
 from fastfront.prompt import model as facts
 from fastfront.prompt.files import ModelFiles, read_model_files
 from fastfront.prompt.formats import ChatFormat
-from fastfront.prompt.formats.deepseek_v4 import DeepSeekV4Format
-from fastfront.prompt.formats.deepseek_v32 import DeepSeekV32Format
-from fastfront.prompt.formats.harmony import HarmonyFormat
 from fastfront.prompt.formats.jinja import JinjaFormat
-from fastfront.prompt.formats.mistral import MistralFormat
 from fastfront.prompt.mistral import AnyTokenizer, MistralTokenizer, load_mistral
 from fastfront.prompt.plain import PlainEncoder
 from fastfront.prompt.prompter import Prompter
@@ -110,14 +106,23 @@ def _format(files: ModelFiles, tokenizer: AnyTokenizer, settings: PromptSettings
     defaults = settings.default_chat_template_kwargs
     if files.mode != "hf" and settings.chat_template is not None:
         raise ConfigError(f"--chat-template has no effect with --tokenizer-mode {files.mode}; hf uses templates")
+    # Few models need one of these: together they are half a MiB.
     if isinstance(tokenizer, MistralTokenizer):
+        from fastfront.prompt.formats.mistral import MistralFormat
+
         return MistralFormat(tokenizer, default_kwargs=defaults, model=model)
     if files.mode == "harmony":
+        from fastfront.prompt.formats.harmony import HarmonyFormat
+
         encoder = PlainEncoder(tokenizer.reference)
         return HarmonyFormat(encoder, tokenizer.token_to_id, default_kwargs=defaults, model=model)
     if files.mode == "deepseek_v32":
+        from fastfront.prompt.formats.deepseek_v32 import DeepSeekV32Format
+
         return DeepSeekV32Format(default_kwargs=defaults, model=model)
     if files.mode == "deepseek_v4":
+        from fastfront.prompt.formats.deepseek_v4 import DeepSeekV4Format
+
         return DeepSeekV4Format(default_kwargs=defaults, model=model)
     return JinjaFormat(
         _templates(files, settings.chat_template),

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from fastfront.errors import RequestError
 from fastfront.flow import ChatInput, ModelInfo, Prompt
 from fastfront.prompt.formats import ChatFormat
-from fastfront.prompt.formats.harmony import HarmonyFormat
 from fastfront.prompt.formats.jinja import Common, JinjaFormat
 from fastfront.prompt.limits import (
     UNLIMITED,
@@ -151,7 +150,7 @@ class Prompter:
     def _must_mark(self, chat: ChatInput) -> bool:
         """Whether control tokens in the client's texts must be kept apart; formats that make ids do so themselves."""
         safe = self._is_safe if chat.safe_user_text is None else chat.safe_user_text
-        return safe and isinstance(self.tokenizer, Tokenizer) and not isinstance(self.format, HarmonyFormat)
+        return safe and isinstance(self.tokenizer, Tokenizer) and not self.format.makes_ids
 
     @cached_property
     def _safe_text(self) -> SafeText:

@@ -10,5 +10,9 @@ from fastfront.flow import ChatInput
 class ChatFormat(Protocol):
     """One way to write a conversation down. `render` runs in the event loop or in a worker thread."""
 
+    @property
+    def makes_ids(self) -> bool:
+        """Whether the prompt comes as token ids, in which no text of the client's is a control token."""
+
     def render(self, chat: ChatInput) -> str | list[int]:
         """The prompt as text, or as token ids where the format itself makes tokens; raises RequestError."""

@@ -22,6 +22,8 @@ DSML = "｜DSML｜"
 class DeepSeekFormat(ABC):
     """The frame of both formats. Subclasses write the messages down; `content_format` says how they want content."""
 
+    makes_ids = False
+
     content_format: ContentFormat
 
     def __init__(self, *, default_kwargs: Mapping[str, Any] | None = None, model: str = "the model") -> None:

@@ -41,6 +41,8 @@ class Turn(NamedTuple):
 class HarmonyFormat:
     """Renders conversations to token ids. `token_to_id` finds the control tokens; StartError when one is not there."""
 
+    makes_ids = True
+
     def __init__(
         self,
         encoder: PlainEncoder,

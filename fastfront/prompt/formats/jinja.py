@@ -30,6 +30,8 @@ LIGHT_FAST, LIGHT_JINJA2 = 16384, 8192
 class JinjaFormat:
     """Chat templates by name, and what every rendering of them gets."""
 
+    makes_ids = False
+
     def __init__(
         self,
         templates: Mapping[str, ChatTemplate],

@@ -17,6 +17,8 @@ ID_LENGTH = 9  # of tool calls; longer ids are cut at the left, as in vLLM
 class MistralFormat:
     """Renders conversations to token ids."""
 
+    makes_ids = True
+
     def __init__(
         self,
         tokenizer: MistralTokenizer,
