@@ -107,6 +107,13 @@ OTHER_FIELDS = dict.fromkeys(
         *(f"max_completion_tokens={value}" for value in ("-1", "0", "-9223372036854775809")),
     ),
     "vLLM says max_tokens, which is not the one that is wrong",
+) | dict.fromkeys(
+    (
+        'kv_transfer_params={"a": 18446744073709551616}',
+        'vllm_xargs={"a": 18446744073709551616}',
+        'vllm_xargs={"a": -9223372036854775809}',
+    ),
+    "vLLM says extra_args, which no request has",
 )
 
 
