@@ -67,7 +67,7 @@ class Model(Engine):
 
     def _play(self, request: Any) -> None:
         after = rows(request.prompt_token_ids)
-        sampled = random.Random(repr(request.prompt_token_ids)).randrange(2 * len(LETTERS) // 3)
+        sampled = random.Random(repr(list(request.prompt_token_ids))).randrange(2 * len(LETTERS) // 3)
         token_id, logprob = after[sampled]
         self.parts = [[token_id]]
         self.rows = Rows(logprob, sampled + 1, after[: request.sampling.logprobs])
@@ -229,7 +229,7 @@ def test_the_search_ends_where_the_window_does() -> None:
     server = Server()
     asked = asyncio.run(BytePrompter(QWEN).chat(CHAT)).token_ids
     server.state.pipeline.info.max_model_len = len(asked) + 4
-    assert texts(server.chat(n=2, ignore_eos=True)) == expected(bytes(asked), 2, 4, ignore_eos=True)
+    assert texts(server.chat(n=2, ignore_eos=True)) == expected(bytes(list(asked)), 2, 4, ignore_eos=True)
 
 
 def test_log_probabilities_of_a_completion() -> None:
@@ -248,7 +248,7 @@ def test_log_probabilities_of_a_completion() -> None:
 def test_a_chat() -> None:
     answer = Server().chat(n=2, max_tokens=4, logprobs=True, top_logprobs=2)
     asked = asyncio.run(BytePrompter(QWEN).chat(CHAT)).token_ids
-    assert [text for text, _ in texts(answer)] == [text for text, _ in expected(bytes(asked), 2, 4)]
+    assert [text for text, _ in texts(answer)] == [text for text, _ in expected(bytes(list(asked)), 2, 4)]
     content = answer.json["choices"][0]["logprobs"]["content"]
     assert "".join(entry["token"] for entry in content) == answer.json["choices"][0]["message"]["content"]
     assert all(len(entry["top_logprobs"]) == 2 for entry in content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -115,17 +116,17 @@ class CharPrompter:
     def _made(self, chat: ChatInput) -> Prompt:
         self.asked.append(chat)
         text = "".join(f"<{message['role']}>{message.get('content') or ''}" for message in chat.messages)
-        return Prompt(self.tokenizer.encode(text), text)
+        return Prompt(array("I", self.tokenizer.encode(text)), text)
 
     async def text(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt:
-        return Prompt(self.tokenizer.encode(text), text)
+        return Prompt(array("I", self.tokenizer.encode(text)), text)
 
     def chats(self, chat: ChatInput, limits: Any = None) -> CharChats:
         return CharChats(self, chat)
 
     def text_now(self, text: str, add_special_tokens: bool = True, limits: Any = None) -> Prompt | None:
         """None for a long text."""
-        return None if len(text) > 100 else Prompt(self.tokenizer.encode(text), text)
+        return None if len(text) > 100 else Prompt(array("I", self.tokenizer.encode(text)), text)
 
     @property
     def max_token_id(self) -> int:

@@ -22,7 +22,7 @@ from tests.api.fakes import Client, Script
 )
 def test_prompt_forms(client: Client, prompt: object, ids: list[list[int]]) -> None:
     answer = client.complete(prompt=prompt)
-    assert [p.token_ids for p in client.generation.prompts] == ids
+    assert [list(p.token_ids) for p in client.generation.prompts] == ids
     assert [choice["index"] for choice in answer.json["choices"]] == list(range(len(ids)))
     assert answer.json["usage"]["prompt_tokens"] == sum(map(len, ids))
 
