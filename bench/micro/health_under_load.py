@@ -98,6 +98,8 @@ def server(model: str, arguments: list[str], folder: Path) -> Iterator[int]:
             str(port),
             "--served-model-name",
             "m",
+            "--api-server-count",  # of several workers another one may do the work
+            "1",
         ]
         process = subprocess.Popen(line, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
     try:
