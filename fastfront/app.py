@@ -75,8 +75,11 @@ class App(Process):
         _, reasoning = meant(None, config.api.reasoning_parser, config.model.model, model.info.model_type)
         client = Client(self.worker.index, self.worker.count, self._sockets)
         self._engines = attach(tell_engine(config, reasoning), model.info, router, self.flusher, client)
-        await self._engines.start(self.fail)
         link = self._engines.link
+        link.on_broken, self.worker.give_up = self.worker.broken, link.give_up
+        if self._engines.must_live:
+            link.on_dead = self._on_dead
+        await self._engines.start(self.fail)
         prompter = await self.load(model)
         parsers = load_parsers(config, prompter)
         vocab = await in_thread(_settled, prompter)
@@ -88,9 +91,6 @@ class App(Process):
         metrics = self.metrics(info, ranks)
         if metrics is not None:
             link.on_stats = lambda rank, raw: _observe_stats(metrics, rank, raw)
-        if self._engines.must_live:
-            link.on_dead = self._on_dead
-        link.on_broken, self.worker.give_up = self.worker.broken, link.give_up
         state = ApiState(
             pipeline=Pipeline(info, prompter, vocab, link, router, metrics, self._checker),
             engine_version=engine.vllm_version,

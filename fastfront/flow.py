@@ -60,7 +60,10 @@ Handler = Callable[[HttpRequest, Reply], Work | Running | None]
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A prompt as token ids, and the text it was made from where there was one."""
+    """A prompt as token ids, and the text it was made from where there was one.
+
+    The ids may be an `array("I")`, which equals no list.
+    """
 
     token_ids: Sequence[int]
     text: str | None = None

@@ -288,6 +288,31 @@ def test_a_question_to_who_has_ended_is_answered_at_once() -> None:
     asyncio.run(asyncio.wait_for(scene(), 30))
 
 
+def test_what_cannot_be_taken_in_does_not_end_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        ours, theirs = socket.socketpair()
+        line, other = Line(ours), Line(theirs)
+        await line.open()
+        await other.open()
+        heard: list[bytes] = []
+
+        def hear(word: str, data: bytes) -> None:
+            heard.append(data)
+            raise ValueError(word)
+
+        following = asyncio.create_task(other.follow(hear, lambda word: asyncio.sleep(0, b"")))
+        line.say("one", b"1")
+        line.say("two", b"2")
+        line.close()
+        ours.close()
+        await following
+        other.close()
+        theirs.close()
+        assert heard == [b"1", b"2"]
+
+    asyncio.run(asyncio.wait_for(scene(), 30))
+
+
 def test_a_link_local_address_is_bound_with_its_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     bind = Mock()
     monkeypatch.setattr("fastfront.http.listener.bind_tcp", bind)

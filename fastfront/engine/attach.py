@@ -191,7 +191,14 @@ class Owned:
         config = self._config
         words = config.arguments.get(config.kind, ())
         launch = Launch(
-            self._model, config.host, port, config.size, config.size_local, words, config.python, self._max_model_len
+            self._model,
+            config.host,
+            port,
+            size=config.size,
+            size_local=config.size_local,
+            arguments=words,
+            python=config.python,
+            max_model_len=self._max_model_len,
         )
         command = command_for(config.kind, launch)
         log.info("starting the engine: %s", shlex.join(command))

@@ -62,6 +62,8 @@ class Engine:
         self.identity = wire.identity(rank)
         self.death: EngineDeadError | None = None
         self.heals = False  # a new connection is enough to be alive again, no registration needed
+        self.times = 0  # how often it has registered: every frontend sees the same number
+        self.broken_at = 0  # after so many registrations it was given up, here or by another frontend
         self.leaving: asyncio.Handle | None = None
         self.output: Peer | None = None
         self.orphans: list[str] = []  # requests that failed here and perhaps still run there
@@ -91,8 +93,8 @@ class EngineLink:
         self.dead: EngineDeadError | None = None
         self.on_dead: Callable[[EngineDeadError], None] | None = None
         self.on_alive: Callable[[], None] | None = None
-        #: Gets the rank and the reason when nothing more is taken of an engine that may well live for other frontends.
-        self.on_broken: Callable[[int, str], None] | None = None
+        #: Gets what `give_up` of the other frontends must be told of an engine that sent what cannot be handled.
+        self.on_broken: Callable[[int, int, str], None] | None = None
         self.on_stats: Callable[[int, bytes], None] | None = None  # rank, scheduler_stats as msgpack
         self.waves = waves
         self.balancer = Balancer(start, count, client, clients)
@@ -233,8 +235,10 @@ class EngineLink:
                 self._fail_start(error)
                 continue
             log.info("engine %d has registered", rank)
-            if self._engines[rank].death is not None:
-                self._revive(self._engines[rank])
+            engine = self._engines[rank]
+            engine.times += 1
+            if engine.death is not None and engine.times > engine.broken_at:
+                self._revive(engine)
 
     def _join_registrations(self) -> None:
         if not self._registrations.missing():
@@ -342,7 +346,10 @@ class EngineLink:
     def _malformed(self, peer: Peer, error: Exception, size: int) -> None:
         at = error.offset if isinstance(error, WireError) else None
         log.error("an output message (in %d bytes) cannot be handled (offset %s)", size, at, exc_info=error)
-        self._bury(peer, f"it sent a message that cannot be handled: {error}")
+        reason = f"it sent a message that cannot be handled: {error}"
+        for engine in self._bury(peer, reason):
+            if self.on_broken is not None and not engine.heals:
+                self._call(self.on_broken, engine.rank, engine.times, reason)
         peer.close("it sent a malformed message")
 
     def _step(self, step: Any) -> None:
@@ -411,18 +418,27 @@ class EngineLink:
                 peer.close("the engine's other connection was lost")
         engine.output = None
 
-    def give_up(self, rank: int, reason: str) -> None:
-        """Another frontend takes nothing more of this engine: it is dead for all until it registers anew."""
+    def give_up(self, rank: int, times: int, reason: str) -> None:
+        """Another frontend takes nothing more of this engine, which it saw register so often: until it does so anew."""
         engine = self._engines.get(rank)
-        if engine is not None and engine.death is None:
-            self._kill(engine, reason, heals=False)
-            self._flusher.flush()
+        if engine is None or times < engine.times:  # it has done so meanwhile
+            return
+        engine.broken_at = times
+        if engine.death is not None:
+            engine.heals = False
+            return
+        self._kill(engine, reason, heals=False)
+        if engine.orphans:  # it lives, and would go on with them
+            self._outstanding.abort_at(engine.rank, engine.orphans)
+            self._outstanding.flush(engine.rank)
+            engine.orphans = []
+        self._flusher.flush()
 
-    def _bury(self, peer: Peer, reason: str) -> None:
+    def _bury(self, peer: Peer, reason: str) -> list[Engine]:
         """The engine behind an output connection is dead; if nobody knows which it is, all that it can be are."""
         if self.info is None:
             self._fail_start(StartError(f"an engine failed before all were there: {reason}"))
-            return
+            return []
         known = [engine for engine in self._engines.values() if engine.output is peer]
         suspects = known or [engine for engine in self._engines.values() if engine.output is None]
         for engine in suspects:
@@ -430,8 +446,9 @@ class EngineLink:
                 self._kill(engine, reason, heals=len(suspects) > 1)
                 if engine.heals:
                     self._cut_off(engine)
-                elif self.on_broken is not None:
-                    self._call(self.on_broken, engine.rank, reason)
+            elif len(suspects) == 1:
+                engine.heals = False
+        return suspects
 
     def _kill(self, engine: Engine, reason: str, heals: bool) -> None:
         error = EngineDeadError(f"engine {engine.rank} is dead: {reason}")

@@ -16,18 +16,18 @@ cdef extern from "ids.hpp" namespace "fastfront" nogil:
     char* write_packed_ids(char* to, const uint32_t* ids, size_t count, uint32_t limit)
 
 
-cdef bint of_tokenizer(object ids):
+cdef bint is_id_array(object ids):
     return type(ids) is array.array and ids.typecode == "I" and ids.itemsize == 4
 
 
 def pack_ids(ids, uint32_t limit):
-    cdef bint made = of_tokenizer(ids)
-    cdef list items = None if made else ids if type(ids) is list else list(ids)
-    cdef size_t count = len(ids) if made else len(items)
+    cdef bint packed = is_id_array(ids)
+    cdef list items = None if packed else ids if type(ids) is list else list(ids)
+    cdef size_t count = len(ids) if packed else len(items)
     cdef string out
     out.resize(ARRAY_SIZE + ID_SIZE * count)
     cdef char* at
-    if made:
+    if packed:
         at = write_packed_ids(&out[0], (<array.array> ids).data.as_uints, count, limit)
         return None if at == NULL else out.data()[: at - out.data()]
     at = write_array(&out[0], count)
@@ -47,7 +47,7 @@ def pack_ids(ids, uint32_t limit):
 
 
 def json_ids(ids):
-    if not of_tokenizer(ids):
+    if not is_id_array(ids):
         return json_of_any(ids)
     cdef size_t count = len(ids)
     cdef string out

@@ -23,11 +23,11 @@ class BusyPoll:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._client = -1  # who had the last answer, and when (s)
-        self._answered_at = 0.0
+        self._client = -1  # who had the last answer
+        self._answered_at = 0.0  # and when (s)
         self._until = 0.0  # when to give up
         self._looking = False
-        self._skipped = self._skip = 0
+        self._last_skip = self._to_skip = 0
 
     def answered(self, client: int) -> None:
         """A request was answered, and nothing is left to do; `client` is its connection's descriptor."""
@@ -40,9 +40,9 @@ class BusyPoll:
         if not near:
             return
         if self._looking:  # it came while the loop was awake
-            self._skipped = 0
-        elif self._skip:
-            self._skip -= 1
+            self._last_skip = 0
+        elif self._to_skip:
+            self._to_skip -= 1
             return
         else:
             self._looking = True
@@ -54,4 +54,4 @@ class BusyPoll:
             self._loop.call_soon(self._look)
         else:
             self._looking = False
-            self._skip = self._skipped = min(2 * self._skipped + 1, MOST_SKIPPED)
+            self._to_skip = self._last_skip = min(2 * self._last_skip + 1, MOST_SKIPPED)

@@ -63,6 +63,7 @@ class FastTokenizer:
             # What of "a" is special stands around any text.
             cases = ("a", False), ("a", True), (text, False)
             own, whole, ids = (_ids(backend.encode_batch_flat([part], add)[0]).tolist() for part, add in cases)
+            # Where it is not in there the error of `next` says so, as any does.
             begin = next(at for at in range(len(whole) + 1) if whole[at : at + len(own)] == own)
             before, after = whole[:begin], whole[begin + len(own) :]
             first = len(ids) - max(0, length - len(before) - len(after))

@@ -78,7 +78,7 @@ class MistralTokenizer:
         return ids
 
     def prompt_ids(self, text: str, add_special_tokens: bool = True, *, alone: bool = False) -> Sequence[int]:
-        """As `encode`, whether `alone` or not."""
+        """As `encode`; `alone` changes nothing."""
         return self.encode(text, add_special_tokens)
 
     def encode_truncated(self, text: str, length: int) -> list[int]:

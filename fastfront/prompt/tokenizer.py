@@ -101,7 +101,7 @@ class Tokenizer:
     def prompt_ids(self, text: str, add_special_tokens: bool = True, *, alone: bool = False) -> Sequence[int]:
         """As `encode`, but not a list where another sequence (`array`) costs less.
 
-        `alone` lets other threads run meanwhile, for a text worth a worker thread.
+        `alone`, for a text worth a worker thread: the reference too lets other threads run meanwhile.
         """
         if self._fast is not None:
             ids = self._fast.encode(text, add_special_tokens)

@@ -112,8 +112,8 @@ class First(Worker):
     async def others(self) -> list[bytes]:
         return await self._gather(None)
 
-    def broken(self, rank: int, reason: str) -> None:
-        self._say(words.BROKEN, words.pack_broken(rank, reason))
+    def broken(self, rank: int, times: int, reason: str) -> None:
+        self._say(words.BROKEN, words.pack_broken(rank, times, reason))
 
     async def end(self, *, quick: bool, drain: float, hurry: asyncio.Event) -> None:
         self._ending = True

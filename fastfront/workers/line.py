@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from fastfront.errors import WorkerError
+
+logger = logging.getLogger(__name__)
 
 _ANSWER, _SORRY = "answer", "sorry"
 
@@ -106,22 +109,29 @@ class Line:
 
     async def follow(self, hear: Callable[[str, bytes], None], answer: Answer) -> None:
         """Gives every word to `hear` and every question to `answer`, until the other process has ended."""
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while True:
-                size = int.from_bytes(await self._reader.readexactly(4), "big")
-                message = _decode(await self._reader.readexactly(size))
-                if message.word in (_ANSWER, _SORRY):
-                    self._answered(message)
-                elif message.number:
-                    task = asyncio.get_running_loop().create_task(self._reply(message, answer))
-                    self._answering.add(task)
-                    task.add_done_callback(self._answering.discard)
-                else:
-                    hear(message.word, message.data)
-        self._ended = True
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(WorkerError("it has ended"))
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while True:
+                    size = int.from_bytes(await self._reader.readexactly(4), "big")
+                    self._take(_decode(await self._reader.readexactly(size)), hear, answer)
+        finally:
+            self._ended = True
+            for asked in self._asked.values():
+                if not asked.done():
+                    asked.set_exception(WorkerError("it has ended"))
+
+    def _take(self, message: Message, hear: Callable[[str, bytes], None], answer: Answer) -> None:
+        if message.word in (_ANSWER, _SORRY):
+            self._answered(message)
+        elif message.number:
+            task = asyncio.get_running_loop().create_task(self._reply(message, answer))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+        else:
+            try:
+                hear(message.word, message.data)
+            except Exception:  # the line must go on: by its end the other process knows that this one has ended
+                logger.exception("what another worker said could not be taken in: %s", message.word)
 
     def close(self) -> None:
         """Says no more; the socket itself stays open until the process ends, by which the other one knows that."""

@@ -66,8 +66,8 @@ class Other(Worker):
     def started(self) -> None:
         logging.getLogger(_LOADERS).setLevel(logging.NOTSET)
 
-    def broken(self, rank: int, reason: str) -> None:
-        self._line.say(words.BROKEN, words.pack_broken(rank, reason))
+    def broken(self, rank: int, times: int, reason: str) -> None:
+        self._line.say(words.BROKEN, words.pack_broken(rank, times, reason))
 
     async def others(self) -> list[bytes]:
         return _read_list(await self._line.ask(words.OTHERS, ANSWER_S))

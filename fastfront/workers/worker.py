@@ -33,8 +33,8 @@ class Worker:
         self.count = count
         #: What this worker has counted, for the others.
         self.counts: Callable[[], bytes] = bytes
-        #: Is told of the engine, its rank and the reason, that another worker can have no more to do with.
-        self.give_up: Callable[[int, str], None] = lambda rank, reason: None
+        #: Is told what another worker said by `broken`.
+        self.give_up: Callable[[int, int, str], None] = lambda rank, times, reason: None
 
     def agree(self, decide: Callable[[], _T]) -> _T:
         """What the first worker decides, for all; before there is a loop."""
@@ -60,8 +60,8 @@ class Worker:
         """What the others have counted; WorkerError where one does not tell."""
         return []
 
-    def broken(self, rank: int, reason: str) -> None:
-        """This worker can have no more to do with an engine: the others should not either."""
+    def broken(self, rank: int, times: int, reason: str) -> None:
+        """This worker can have no more to do with an engine, which it saw register so often: nor should the others."""
 
     async def end(self, *, quick: bool, drain: float, hurry: asyncio.Event) -> None:
         """Ends the others, who may drain for so many seconds unless it must be quick, and returns when all have.

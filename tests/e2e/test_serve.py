@@ -176,7 +176,7 @@ def test_a_running_stream_is_finished_within_the_drain(server: Callable[..., Ser
     serving.front.process.send_signal(signal.SIGTERM)
     assert list(events)[-1]["choices"][0]["finish_reason"] == "length"
     assert serving.front.process.wait(30) == 0
-    assert "told to end; requests under way: 1, time for them: 30 s" in serving.front.output()
+    assert "told to end; requests under way in this process: 1, time for them: 30 s" in serving.front.output()
     assert "ended" in serving.front.output().splitlines()[-1]
 
 

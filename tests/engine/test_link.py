@@ -459,6 +459,78 @@ def test_a_malformed_message_is_death(run: Run, tmp_path: Path, broken: bytes) -
     run(scene())
 
 
+def test_only_what_cannot_be_handled_is_told_to_other_frontends(run: Run, tmp_path: Path) -> None:
+    async def scene(words: bytes) -> list[tuple[int, int, str]]:
+        told: list[tuple[int, int, str]] = []
+        async with bench(tmp_path, family="tcp") as b:
+            b.link.on_broken = lambda *word: told.append(word)
+            caller = b.submit()
+            b.engines[0].say(said(caller.request_id, "ok", LENGTH))
+            await caller.done
+            b.engines[0].outputs.send(words)
+            await b.until(lambda: bool(b.events))
+        return told
+
+    ((rank, times, reason),) = run(scene(b"\xc1"))
+    assert (rank, times) == (0, 1) and "cannot be handled" in reason
+    assert run(scene(wire.ENGINE_CORE_DEAD)) == []  # that word comes to every frontend
+
+
+def test_an_engine_that_another_frontend_gives_up(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with bench(tmp_path) as b:
+            caller = b.submit()
+            await b.engines[0].added()
+            b.link.give_up(0, 1, "it spoke nonsense elsewhere")
+            with pytest.raises(EngineDeadError, match="engine 0 is dead: it spoke nonsense elsewhere"):
+                await caller.done
+            assert await b.engines[0].aborted() == [caller.request_id]  # it lives, and would go on
+            b.link.give_up(7, 1, "no engine here")
+            assert len(b.events) == 1
+            b.engine(0).register()
+            await b.until(lambda: b.events[-1:] == ["alive"])
+            b.link.give_up(0, 1, "a word about the engine before")
+            caller = b.submit()
+            b.engines[1].say(said(caller.request_id, "ok", LENGTH))
+            assert await caller.done == "ok"
+
+    run(scene())
+
+
+def test_a_word_that_comes_before_the_registration_that_it_is_about(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with bench(tmp_path) as b:
+            b.link.give_up(0, 2, "the next one is broken")
+            b.engine(0).register()
+            while b.link._engines[0].times < 2:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.001)
+            assert b.link.dead is not None
+            b.engine(0).register()
+            await b.until(lambda: b.events[-1:] == ["alive"])
+
+    run(scene())
+
+
+def test_an_engine_that_was_given_up_is_not_healed_by_a_connection(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with bench(tmp_path) as b:
+            caller = b.submit()
+            b.engines[0].say(said(caller.request_id, "ok", LENGTH))
+            await caller.done
+            b.link.on_dead = lambda error: b.link.give_up(0, 1, "it spoke nonsense elsewhere")
+            engine = b.link._engines[0]
+            lost = b.link._inputs.peer(engine.identity)
+            assert lost is not None
+            lost.transport.abort()
+            while b.link._inputs.peer(engine.identity) in (None, lost):  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.001)
+            assert b.link.dead is not None and b.events == []
+            b.engine(0).register()
+            await b.until(lambda: b.events == ["alive"])
+
+    run(scene())
+
+
 def test_nonsense_on_the_output_port_hurts_nobody(run: Run, tmp_path: Path) -> None:
     async def scene() -> None:
         async with bench(tmp_path, family="tcp") as b:

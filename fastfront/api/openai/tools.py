@@ -82,7 +82,7 @@ def check_tools(tools: list[Tool] | None, choice: ToolChoice | msgspec.UnsetType
         return
     raise UnsupportedError(
         f"tool_choice={wish} needs a tool call parser, and this server was started without one (--tool-call-parser "
-        'auto, or the name of one); "none" needs none.',
+        'auto, or the name of one). Start it with one, or send tool_choice "none".',
         param="tool_choice",
     )
 

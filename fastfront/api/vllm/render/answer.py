@@ -98,13 +98,13 @@ def _offsets(tokenizer: Tokenizer, prompt: Prompt, add_special_tokens: bool) -> 
     if prompt.text is None:
         return None
     offsets = tokenizer.offsets(prompt.text, add_special_tokens)
-    some, count = list(prompt.token_ids), len(prompt.token_ids)
+    own_ids, count = list(prompt.token_ids), len(prompt.token_ids)
     if count == len(offsets):
         return offsets
     ids = tokenizer.encode(prompt.text, add_special_tokens)
-    if some == ids[:count]:
+    if own_ids == ids[:count]:
         return offsets[:count]
-    return offsets[-count:] if some == ids[-count:] else None
+    return offsets[-count:] if own_ids == ids[-count:] else None
 
 
 def _stream_options(fields: GenerationFields) -> StreamOptions | None:
