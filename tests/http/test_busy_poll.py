@@ -112,5 +112,6 @@ def test_only_answers_given_at_once_count(serve: Serve, monkeypatch: pytest.Monk
     for path in (b"now", b"ok", b"now", b"nothing"):
         client.send(b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path)
         client.answer()
+    served.until(lambda: len(told) >= 3)
     (one,) = served.server.connections
     assert told == [one.fd] * 3
