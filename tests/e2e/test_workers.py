@@ -360,12 +360,11 @@ def test_who_leaves_at_once_lets_no_rank_sleep(
     add_engine(start, fastfront, serving, "--data-parallel-size", "2", "--step-ms", "1", "--moe")
     serving.front.wait_http(f"{serving.base}/health")
     host, port = serving.base.removeprefix("http://").split(":")
-    for _ in range(15):
-        time.sleep(0.1)  # so that all pause; while they run this shows nothing
+    for _ in range(40):
         left = http.client.HTTPConnection(host, int(port))
         ask_rank(left, 1, 1000)
         left.close()
-        time.sleep(0.005)
+        serving.front.wait_for(lambda: serving.ask("/load")[1] == {"server_load": 0}, "the server to notice")
         stays = http.client.HTTPConnection(host, int(port), timeout=30)
         ask_rank(stays, 0, 2)
         assert stays.getresponse().status == 200
